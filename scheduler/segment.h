@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The shared memory through which every rnice process on a host coordinates.
+ *
+ * Lifetime: open once per process, join (claim a slot), leave. The segment outlives its openers, so
+ * a crash takes nobody along. A forked child must not use its parent's slot: it joins anew.
+ * Trust: whatever is read from the segment may be garbage; it may cost performance, never memory
+ * safety. Every index is checked, every count clamped.
+ */
+#ifndef RNICE_SEGMENT_H
+#define RNICE_SEGMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define RNICE_MAX_PROCS 256
+#define RNICE_MAX_DEVICES 16
+#define RNICE_DEVICE_NAME 64
+#define RNICE_LATENCY_BUCKETS 128 /* telemetry/histogram.h */
+
+struct rnice_segment; /* layout: scheduler/layout.h, guarded by its version */
+
+/* What made an object uncontrollable; reported by `rnice stat`. */
+enum rnice_uncontrolled {
+	RNICE_UNC_QP_TYPE,   /* raw packet, driver QPs */
+	RNICE_UNC_WR_API,    /* QP used through ibv_wr_* */
+	RNICE_UNC_CQ_EX,     /* completions read through start_poll */
+	RNICE_UNC_DIRECT,    /* mlx5dv_*, efadv_*, DevX */
+	RNICE_UNC_SHARED_QP, /* ibv_open_qp */
+	RNICE_UNC_KINDS
+};
+
+/* Per process and device; one writer (the owner), read by anybody. All monotonic unless "now". */
+enum rnice_counter {
+	RNICE_CTR_QPS,		 /* now: QPs alive */
+	RNICE_CTR_MANAGED_QPS,	 /* now: of these, managed */
+	RNICE_CTR_WRS,		 /* send WRs taken from the program on managed QPs */
+	RNICE_CTR_BYTES,	 /* bytes completed on managed QPs */
+	RNICE_CTR_CHUNKS,	 /* WRs given to the NIC for them */
+	RNICE_CTR_CUT_WRS,	 /* program WRs that became more than one chunk */
+	RNICE_CTR_QUEUED_BYTES,	 /* now: accepted, not yet in the NIC */
+	RNICE_CTR_INFLIGHT_BYTES,/* now: in the NIC */
+	RNICE_CTR_UNCONTROLLED,	 /* RNICE_UNC_KINDS counters start here */
+	RNICE_CTR_COUNT = RNICE_CTR_UNCONTROLLED + RNICE_UNC_KINDS
+};
+
+/*
+ * 0, or an errno: ENOENT (not there and @create false), EACCES, EPROTO (another layout or not an
+ * rnice segment), ENOSPC, ... @why gets one short phrase for the message. Sets *@out on 0 only.
+ * @name: config's segment value ("" = /dev/shm/rnice-<uid>). New segments get mode 0600.
+ */
+int rnice_segment_open(const char *name, bool create, struct rnice_segment **out, char *why,
+		       size_t why_len);
+void rnice_segment_close(struct rnice_segment *seg); /* accepts NULL */
+
+struct rnice_proc_info {
+	uint8_t cls;	/* enum rnice_class */
+	uint8_t policy; /* enum rnice_policy */
+	uint64_t preempt_ns, chunk, window, rate; /* as in struct rnice_config */
+};
+
+struct rnice_proc; /* this process's slot and its view of the devices */
+
+/* Claim a slot, reclaiming those of dead owners. ENOSPC when all belong to the living. */
+int rnice_proc_join(struct rnice_segment *seg, const struct rnice_proc_info *info,
+		    struct rnice_proc **out);
+void rnice_proc_leave(struct rnice_proc *proc); /* accepts NULL; gives the slot back */
+
+/* ---- reading, for `rnice stat`: any process, no slot needed ---- */
+struct rnice_device_stat {
+	char name[RNICE_DEVICE_NAME];
+	uint64_t rate;	 /* bytes/s, measured; 0 = unknown */
+	uint64_t window; /* bytes, now in force */
+	uint64_t chunk;	 /* bytes, now in force */
+	bool latency_active;
+};
+struct rnice_proc_stat {
+	uint32_t pid;
+	char comm[16];
+	uint8_t cls, policy;
+	struct {
+		bool used;
+		uint64_t counter[RNICE_CTR_COUNT];
+		uint64_t latency_posts;
+		uint64_t latency[RNICE_LATENCY_BUCKETS]; /* telemetry/histogram.h buckets, ns */
+	} dev[RNICE_MAX_DEVICES];
+};
+/* False when the slot or device is free. Consistent enough for a person, not atomic. */
+bool rnice_segment_device(const struct rnice_segment *seg, unsigned dev, struct rnice_device_stat *out);
+bool rnice_segment_proc(const struct rnice_segment *seg, unsigned slot, struct rnice_proc_stat *out);
+
+#endif
