@@ -1,45 +1,108 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # rnice: nice(1) for RDMA NICs. `make help` lists the targets.
-V ?= 0
-Q := $(if $(filter 1,$(V)),,@)
-say = @$(if $(filter 1,$(V)),:,printf '  %-7s %s\n' $(1) $(2))
+.DEFAULT_GOAL := all
 
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 BUILD  ?= build
 CFLAGS ?= -O2 -g
-WARN   := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
-ALL_CFLAGS := -std=gnu11 -D_GNU_SOURCE $(WARN) -fvisibility=hidden -fPIC -MMD -MP -I. $(CFLAGS) $(SAN)
+SAN    ?=
 
-all: $(BUILD)/librnice.so $(BUILD)/rnice
+# Quiet unless V=1.
+Q   := $(if $(filter 1,$(V)),,@)
+say  = $(if $(filter 1,$(V)),:,printf '  %-5s %s\n' $(1) $(2));
 
-LIB_SRC := $(wildcard interpose/*.c scheduler/*.c config/*.c telemetry/counter*.c telemetry/histogram.c)
-CMD_SRC := $(filter-out telemetry/histogram.c telemetry/counter%.c,$(wildcard telemetry/*.c)) \
-	   telemetry/histogram.c $(wildcard scheduler/*.c config/*.c)
-obj = $(patsubst %.c,$(BUILD)/%.o,$(1))
+WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
+	-Wvla
+FLAGS = -std=gnu11 -D_GNU_SOURCE $(WARN) -fPIC -fvisibility=hidden -MMD -MP -I. $(CFLAGS) $(SAN)
 
-$(BUILD)/%.o: %.c
-	$(call say,CC,$<)
-	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) -c -o $@ $<
+# ---- library and command -------------------------------------------------------------------
 
-$(BUILD)/librnice.so: $(call obj,$(LIB_SRC)) interpose/librnice.map
-	$(call say,LINK,$@)
-	$(Q)$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,librnice.so -Wl,--version-script=interpose/librnice.map \
-		-Wl,-z,now -Wl,-z,relro -o $@ $(call obj,$(LIB_SRC))
+CORE_SRC := $(wildcard scheduler/*.c config/*.c) telemetry/histogram.c
+LIB_SRC  := $(wildcard interpose/*.c) $(CORE_SRC)
+CMD_SRC  := $(wildcard telemetry/*.c scheduler/*.c config/*.c)
+objects   = $(patsubst %.c,$(BUILD)/%.o,$(1))
 
-$(BUILD)/rnice: $(call obj,$(CMD_SRC))
-	$(call say,LINK,$@)
-	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^
+all: $(BUILD)/librnice.so $(BUILD)/rnice man ## build the library, the command and the man pages
 
-UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(wildcard tests/unit/test_*.c))
-$(BUILD)/tests/unit/%: tests/unit/%.c $(call obj,$(wildcard scheduler/*.c config/*.c telemetry/histogram.c))
-	$(call say,TEST,$@)
-	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $(filter %.c %.o,$^) -lcriterion
-unit: $(UNIT)
+$(BUILD)/%.o: %.c | headers
+	@mkdir -p $(@D)
+	$(Q)$(call say,CC,$<) $(CC) $(FLAGS) -c -o $@ $<
 
-clean:
-	$(Q)rm -rf $(BUILD)
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all unit clean
+$(BUILD)/librnice.so: $(call objects,$(LIB_SRC)) interpose/librnice.map
+	$(Q)$(call say,LINK,$@) $(CC) $(FLAGS) -shared -Wl,-soname,librnice.so -Wl,-z,relro -Wl,-z,now \
+		-Wl,--version-script=interpose/librnice.map -o $@ $(filter %.o,$^)
+
+$(BUILD)/rnice: $(call objects,$(CMD_SRC))
+	$(Q)$(call say,LINK,$@) $(CC) $(FLAGS) -o $@ $^
+
+# A fresh machine gets its compiler and headers here; one that has them is not touched.
+headers:
+	@printf '#include <infiniband/verbs.h>\n#include <uthash.h>\n' | \
+		$(CC) -E -x c - >/dev/null 2>&1 || scripts/setup
+
+setup: ## install every Debian package that the other targets need
+	@scripts/setup
+
+# ---- man pages -----------------------------------------------------------------------------
+
+MAN := $(BUILD)/man/rnice.1 $(BUILD)/man/librnice.7
+man: $(MAN) ## the man pages, with the settings filled in from their table
+$(BUILD)/man/rnice.1: telemetry/rnice.1.in $(BUILD)/rnice
+$(BUILD)/man/librnice.7: config/librnice.7.in $(BUILD)/rnice
+$(MAN):
+	@mkdir -p $(@D)
+	$(Q)$(call say,MAN,$@) $(BUILD)/rnice man $< >$@.tmp && mv $@.tmp $@
+
+# ---- tests ---------------------------------------------------------------------------------
+
+TEST_PROGRAMS :=
+include tests/programs.mk
+
+test-programs: $(TEST_PROGRAMS)
+
+check: setup all test-programs ## every test, as CI runs them (VM included)
+	@BUILD=$(BUILD) tests/run
+
+# The sanitizer builds keep to themselves; the suites that need no VM run on them.
+check-asan: setup ## unit, scheduler, emulator and integrity tests under AddressSanitizer
+	@tests/sanitized address $(BUILD)-asan
+check-ubsan: setup ## the same under UndefinedBehaviorSanitizer
+	@tests/sanitized undefined $(BUILD)-ubsan
+check-tsan: setup ## race programs and integrity under ThreadSanitizer
+	@tests/sanitized thread $(BUILD)-tsan
+
+lint: setup lint-run ## clang-format, cppcheck, shellcheck, man page lint
+lint-run:
+	@tests/lint
+
+format: ## bring all C files into the house style
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+# ---- measuring -----------------------------------------------------------------------------
+
+demo: setup all test-programs ## native against rnice and the baselines, in the testbed
+	@scripts/compare-perftest --output $(BUILD)/demo --targets
+
+bench: setup all bench-programs ## what the library costs per call
+	@bench/overhead.py --build $(BUILD)
+
+# ---- the rest ------------------------------------------------------------------------------
+
+install: all ## into $(DESTDIR)$(PREFIX)
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR) $(DESTDIR)$(PREFIX)/share/man/man1 \
+		$(DESTDIR)$(PREFIX)/share/man/man7
+	install -m 755 $(BUILD)/rnice $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 $(BUILD)/librnice.so $(DESTDIR)$(LIBDIR)/
+	install -m 644 $(BUILD)/man/rnice.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -m 644 $(BUILD)/man/librnice.7 $(DESTDIR)$(PREFIX)/share/man/man7/
+
+clean: ## remove everything that was built
+	$(Q)rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-ubsan $(BUILD)-tsan
+
+help: ## this list
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+-include $(shell test -d $(BUILD) && find $(BUILD) -name '*.d')
+.PHONY: all headers setup man test-programs bench-programs check check-asan check-ubsan check-tsan \
+	lint lint-run format demo bench install clean help

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the NIC reports, sorted: chunks are hidden or become the one completion of their WR, and all
+ * else goes to the program as it came.
+ *
+ * Which is which. A chunk's wr_id is q->id_base + n, where id_base is 64 random bits per QP and n
+ * counts chunks. A completion is ours if its QP is managed and n lies among the chunks in the NIC
+ * (or a little before them: left over from before a RESET). With success the opcode must also say
+ * send; with an error opcode is undefined, and a receive of the program with exactly such a wr_id
+ * would be mistaken: odds of about 2^-44 for each random wr_id.
+ *
+ * Send completions come in order (InfiniBand Architecture Specification, 10.8.3.2), so one of chunk
+ * n also completes, successfully, every chunk before it. An error ends the QP: its WR fails with
+ * that status, once, whichever chunk it hit; the WRs behind it are flushed, one by one, signaled or
+ * not. Those in the NIC are flushed by it; those never cut are flushed here after the last of them.
+ */
+#include "interpose/shim.h"
+
+/* No CQ holds more stale completions than this. */
+#define STALE_CHUNKS (1u << 22)
+
+/* ---- whose is it ---- */
+
+enum owner { PROGRAM, CHUNK, STALE };
+
+static enum owner owner_of(const struct qp *q, const struct ibv_wc *wc, uint64_t *n)
+{
+	*n = wc->wr_id - q->id_base;
+	if (wc->status == IBV_WC_SUCCESS && wc->opcode & IBV_WC_RECV)
+		return PROGRAM;
+	if (*n >= q->ck_head)
+		return PROGRAM;
+	if (*n >= q->ck_done)
+		return CHUNK;
+	return q->ck_done - *n <= STALE_CHUNKS ? STALE : PROGRAM;
+}
+
+/* ---- chunks and WRs end; q->lock held ---- */
+
+static void release(struct qp *q, struct chunk *c, bool ok, uint64_t now)
+{
+	struct rnice_port *port = q->ctx->dev->port;
+
+	if (c->bytes)
+		rnice_port_done(port, c->bytes, ok, now);
+	if (c->room)
+		add_relaxed(&q->scq->room, 1);
+	if (c->signaled)
+		sub_relaxed(&shim.work, 1);
+	sub_relaxed(&q->scq->inside, 1);
+	if (ok)
+		rnice_port_count(port, RNICE_CTR_BYTES, (int64_t)c->length);
+	q->ck_done++;
+}
+
+static void report(struct qp *q, struct swr *w, const struct ibv_wc *from, uint64_t piece)
+{
+	struct ibv_wc wc = *from;
+
+	wc.wr_id = w->wr.wr_id;
+	if (wc.status == IBV_WC_SUCCESS && wc.byte_len == (uint32_t)piece)
+		wc.byte_len = (uint32_t)w->length; /* where the provider sets it: of the whole WR */
+	cq_push(q->scq, &wc);
+}
+
+static void end_wr(struct qp *q, const struct swr *w, bool ok, uint64_t now)
+{
+	if (ok && w->t0)
+		rnice_port_latency(q->ctx->dev->port, now - w->t0);
+	q->wr_done++;
+}
+
+/* Chunk q->ck_done succeeded; @wc if the NIC said so itself, NULL if a later one implies it. */
+static void succeed(struct qp *q, const struct ibv_wc *wc, uint64_t now)
+{
+	struct chunk c = q->chunks[q->ck_done & q->ck_mask];
+	struct swr *w = sendq_slot(q, q->wr_done);
+
+	release(q, &q->chunks[q->ck_done & q->ck_mask], true, now);
+	if (!c.last)
+		return;
+	if (wc && w->signaled)
+		report(q, w, wc, c.length);
+	end_wr(q, w, true, now);
+}
+
+/* Chunk q->ck_done failed or was flushed. */
+static void fail(struct qp *q, const struct ibv_wc *wc, uint64_t now)
+{
+	struct chunk c = q->chunks[q->ck_done & q->ck_mask];
+	struct swr *w = sendq_slot(q, q->wr_done);
+
+	release(q, &q->chunks[q->ck_done & q->ck_mask], false, now);
+	if (!w->reported)
+		report(q, w, wc, c.length);
+	w->reported = true;
+	if (c.last)
+		end_wr(q, w, false, now);
+}
+
+static void flush_wr(struct qp *q, struct swr *w)
+{
+	struct ibv_wc wc = {
+		.status = q->fail_status ? q->fail_status : IBV_WC_WR_FLUSH_ERR,
+		.qp_num = q->qp_num,
+	};
+
+	q->fail_status = 0;
+	if (!w->reported)
+		report(q, w, &wc, 0);
+	end_wr(q, w, false, 0);
+}
+
+void complete_flush(struct qp *q)
+{
+	int64_t bytes = 0;
+	struct swr *w;
+
+	sub_relaxed(&shim.work, (int64_t)(q->wr_head - q->wr_cut));
+	while (q->wr_done != q->wr_head) {
+		w = sendq_slot(q, q->wr_done);
+		bytes += (int64_t)(w->length - w->cut);
+		flush_wr(q, w);
+	}
+	q->wr_cut = q->wr_head;
+	q->loose = 0;
+	q->loose_bytes = 0;
+	rnice_port_count(q->ctx->dev->port, RNICE_CTR_QUEUED_BYTES, -bytes);
+}
+
+/* ---- dispatch ---- */
+
+/* q->lock held; true if the QP has more to send and may go on. */
+static bool complete_chunk(struct qp *q, const struct ibv_wc *wc, uint64_t n, uint64_t now)
+{
+	while (q->ck_done < n)
+		succeed(q, NULL, now);
+	if (wc->status == IBV_WC_SUCCESS) {
+		succeed(q, wc, now);
+	} else {
+		q->failed = true;
+		fail(q, wc, now);
+	}
+	return q->wr_cut != q->wr_head && !q->failed;
+}
+
+/* An error came by the receive CQ: the send queue is flushed when its own CQ is polled next. */
+static void fail_elsewhere(struct qp *q)
+{
+	pthread_mutex_lock(&q->lock);
+	q->failed = true;
+	pthread_mutex_unlock(&q->lock);
+	atomic_store(&q->scq->flush_wanted, true);
+}
+
+void complete_wc(struct cq *cq, const struct ibv_wc *wc, uint64_t now)
+{
+	struct qp *q = table_get(&cq->ctx->qpns, table_qpn_key(wc->qp_num));
+	enum owner whose;
+	bool more = false;
+	uint64_t n;
+
+	if (!q || q->scq != cq) {
+		cq_push(cq, wc);
+		if (q && wc->status != IBV_WC_SUCCESS && q->type != IBV_QPT_UD)
+			fail_elsewhere(q);
+		return;
+	}
+	pthread_mutex_lock(&q->lock);
+	whose = owner_of(q, wc, &n);
+	if (whose == PROGRAM)
+		cq_push(cq, wc);
+	else if (whose == CHUNK)
+		more = complete_chunk(q, wc, n, now);
+	/* Any error on a connected QP, also of a receive, has put it into the error state. */
+	if (wc->status != IBV_WC_SUCCESS && whose != STALE && q->type != IBV_QPT_UD)
+		q->failed = true;
+	if (q->failed && q->ck_done == q->ck_head && q->wr_done != q->wr_head)
+		complete_flush(q);
+	pthread_mutex_unlock(&q->lock);
+	if (more)
+		dev_enlist(q->ctx->dev, q);
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Contexts: every way to open a device ends in ctx_attach(), which patches the function tables of
+ * the provider's own context in place before the program sees it.
+ */
+#include "interpose/shim.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool has(const struct verbs_context *vctx, size_t offset)
+{
+	return vctx && vctx->sz >= sizeof(*vctx) - offset;
+}
+
+/* The providers whose lists of QP errors and CQ clean-up differ from rxe's; by device name prefix. */
+static bool provider_is(const struct ibv_context *ibv, const char *prefix)
+{
+	return !strncmp(ibv->device->name, prefix, strlen(prefix));
+}
+
+static void patch(struct ctx *c)
+{
+	struct verbs_context *vctx = verbs_get_ctx(c->ibv);
+
+	c->ops = c->ibv->ops;
+	c->ibv->ops.post_send = hook_post_send;
+	c->ibv->ops.poll_cq = hook_poll_cq;
+	c->ibv->ops.req_notify_cq = hook_req_notify;
+	if (c->ops.bind_mw)
+		c->ibv->ops.bind_mw = hook_bind_mw;
+	if (has(vctx, offsetof(struct verbs_context, create_qp_ex)) && vctx->create_qp_ex) {
+		c->create_qp_ex = vctx->create_qp_ex;
+		vctx->create_qp_ex = hook_create_qp_ex;
+	}
+	if (has(vctx, offsetof(struct verbs_context, create_cq_ex)) && vctx->create_cq_ex) {
+		c->create_cq_ex = vctx->create_cq_ex;
+		vctx->create_cq_ex = hook_create_cq_ex;
+	}
+}
+
+static void unpatch(struct ctx *c)
+{
+	struct verbs_context *vctx = verbs_get_ctx(c->ibv);
+
+	c->ibv->ops.post_send = c->ops.post_send;
+	c->ibv->ops.poll_cq = c->ops.poll_cq;
+	c->ibv->ops.req_notify_cq = c->ops.req_notify_cq;
+	c->ibv->ops.bind_mw = c->ops.bind_mw;
+	if (c->create_qp_ex)
+		vctx->create_qp_ex = c->create_qp_ex;
+	if (c->create_cq_ex)
+		vctx->create_cq_ex = c->create_cq_ex;
+}
+
+static struct ctx *new_ctx(struct ibv_context *ibv)
+{
+	struct ibv_device_attr attr;
+	struct ctx *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->ibv = ibv;
+	c->dev = shim_dev(ibv->device->name);
+	c->max_cqe = real()->ibv_query_device(ibv, &attr) ? 0 : attr.max_cqe;
+	c->purges_cq = !provider_is(ibv, "rxe") && !provider_is(ibv, "siw");
+	c->invalid_is_enomem = provider_is(ibv, "mlx");
+	if (c->dev)
+		patch(c);
+	return c;
+}
+
+struct ctx *ctx_attach(struct ibv_context *ibv)
+{
+	struct ctx *c;
+
+	shim_start();
+	if (!ibv || !shim.active)
+		return NULL;
+	pthread_mutex_lock(&shim.registry);
+	c = ctx_of(ibv);
+	if (!c || ibv->ops.post_send != hook_post_send) {
+		c = new_ctx(ibv);
+		if (c && (!c->dev || table_put(&shim.ctxs, table_ptr_key(ibv), c))) {
+			if (c->dev)
+				unpatch(c);
+			free(c);
+			c = NULL;
+		}
+	}
+	pthread_mutex_unlock(&shim.registry);
+	return c;
+}
+
+/* Objects that the program did not destroy go with their context. registry held */
+static void abandon_objects(struct ctx *c)
+{
+	while (c->qps)
+		qp_abandon(c->qps);
+	while (c->cqs)
+		cq_abandon(c->cqs);
+	channel_close_hidden(c);
+}
+
+static int close_ctx(struct ctx *c)
+{
+	struct ibv_context *ibv = c->ibv;
+
+	pthread_mutex_lock(&shim.registry);
+	abandon_objects(c);
+	unpatch(c);
+	table_del(&shim.ctxs, table_ptr_key(ibv), c);
+	pthread_mutex_unlock(&shim.registry);
+	free(atomic_load(&c->qpns.slots));
+	free(c);
+	return real()->ibv_close_device(ibv);
+}
+
+/* ---- exported ---- */
+
+EXPORT struct ibv_device **ibv_get_device_list(int *num)
+{
+	shim_start();
+	return real()->ibv_get_device_list(num);
+}
+
+EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	struct ibv_context *ibv = real()->ibv_open_device(device);
+
+	ctx_attach(ibv);
+	return ibv;
+}
+
+/* libibverbs' interface to providers; mlx5dv_open_device() comes in this way. */
+EXPORT struct ibv_context *verbs_open_device(struct ibv_device *device, void *private_data);
+
+EXPORT struct ibv_context *verbs_open_device(struct ibv_device *device, void *private_data)
+{
+	struct ibv_context *ibv = real()->verbs_open_device(device, private_data);
+
+	ctx_attach(ibv);
+	return ibv;
+}
+
+EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
+{
+	struct ibv_context *ibv = real()->ibv_import_device(cmd_fd);
+
+	ctx_attach(ibv);
+	return ibv;
+}
+
+EXPORT int ibv_close_device(struct ibv_context *ibv)
+{
+	struct ctx *c = ctx_of(ibv);
+
+	return c ? close_ctx(c) : real()->ibv_close_device(ibv);
+}

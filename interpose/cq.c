@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Completion queues. In a process that may manage QPs, every CQ gets a soft queue in front of it and
+ * hidden spare capacity, and is polled under a lock from its first day: nothing then has to switch
+ * while completions fly. In all other processes polling costs one look-up and one test.
+ */
+#include "interpose/shim.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH 32
+
+/* ---- the soft queue; cq->lock held ---- */
+
+static uint32_t ring_count(const struct cq *cq)
+{
+	return cq->tail - cq->head;
+}
+
+static int ring_resize(struct cq *cq, uint32_t entries)
+{
+	uint32_t size = 64, i, n = ring_count(cq);
+	struct ibv_wc *ring;
+
+	while (size < entries)
+		size *= 2;
+	if (cq->ring && size <= cq->mask + 1)
+		return 0;
+	ring = malloc(size * sizeof(*ring));
+	if (!ring)
+		return ENOMEM;
+	for (i = 0; i < n; i++)
+		ring[i] = cq->ring[(cq->head + i) & cq->mask];
+	free(cq->ring);
+	cq->ring = ring;
+	cq->mask = size - 1;
+	cq->head = 0;
+	cq->tail = n;
+	return 0;
+}
+
+/*
+ * Draining stops at cq->limit, and cq->reserved entries are kept for flushes, so the ring is large
+ * enough for all programs that poll as verbs demands. It grows for the others.
+ */
+void cq_push(struct cq *cq, const struct ibv_wc *wc)
+{
+	if (unlikely(ring_count(cq) > cq->mask) && ring_resize(cq, (cq->mask + 1) * 2)) {
+		log_error("out of memory: a completion of CQ %p is lost", (void *)cq->ibv);
+		return;
+	}
+	cq->ring[cq->tail++ & cq->mask] = *wc;
+	channel_seen(cq, wc);
+}
+
+static int ring_pop(struct cq *cq, int n, struct ibv_wc *wc)
+{
+	int i;
+
+	for (i = 0; i < n && cq->head != cq->tail; i++)
+		wc[i] = cq->ring[cq->head++ & cq->mask];
+	return i;
+}
+
+int cq_reserve(struct cq *cq, uint32_t entries)
+{
+	int err = ring_resize(cq, cq->limit + BATCH + cq->reserved + entries);
+
+	if (!err)
+		cq->reserved += entries;
+	return err;
+}
+
+void cq_unreserve(struct cq *cq, uint32_t entries)
+{
+	cq->reserved -= entries;
+}
+
+void cq_forget_qp(struct cq *cq, uint32_t qp_num)
+{
+	uint32_t from, to = cq->head;
+
+	for (from = cq->head; from != cq->tail; from++)
+		if (cq->ring[from & cq->mask].qp_num != qp_num)
+			cq->ring[to++ & cq->mask] = cq->ring[from & cq->mask];
+	cq->tail = to;
+}
+
+/* ---- polling ---- */
+
+static void flush_failed(struct cq *cq)
+{
+	struct qp *q;
+
+	for (q = cq->qps; q; q = q->cq_next) {
+		pthread_mutex_lock(&q->lock);
+		if (q->failed && q->ck_done == q->ck_head)
+			complete_flush(q);
+		pthread_mutex_unlock(&q->lock);
+	}
+}
+
+static void sort_wcs(struct cq *cq, const struct ibv_wc *wc, int n)
+{
+	uint64_t now = now_ns();
+	int i;
+
+	for (i = 0; i < n; i++)
+		complete_wc(cq, &wc[i], now);
+}
+
+int cq_drain(struct cq *cq, uint32_t max)
+{
+	struct ibv_wc wc[BATCH];
+	uint32_t sum = 0;
+	int n;
+
+	if (unlikely(load_relaxed(&cq->flush_wanted)) && atomic_exchange(&cq->flush_wanted, false))
+		flush_failed(cq);
+	while (sum < max && ring_count(cq) < cq->limit) {
+		n = cq->real_poll(cq->ibv, BATCH, wc);
+		if (n <= 0)
+			break;
+		sort_wcs(cq, wc, n);
+		sum += (uint32_t)n;
+		if (n < BATCH)
+			break;
+	}
+	return (int)sum;
+}
+
+/*
+ * Nothing of ours is in the NIC behind this CQ: the program's array takes the completions directly.
+ * A chunk may have been issued (and completed) between the test and the poll, so look again.
+ */
+static int poll_direct(struct cq *cq, int n, struct ibv_wc *wc)
+{
+	int i, got = cq->real_poll(cq->ibv, n, wc);
+
+	if (got <= 0)
+		return got;
+	if (unlikely(atomic_load(&cq->inside))) {
+		sort_wcs(cq, wc, got);
+		return ring_pop(cq, n, wc);
+	}
+	for (i = 0; i < got; i++)
+		channel_seen(cq, &wc[i]);
+	return got;
+}
+
+static int poll_locked(struct cq *cq, int n, struct ibv_wc *wc)
+{
+	int got = ring_pop(cq, n, wc), more;
+
+	if (got == n)
+		return got;
+	if (!atomic_load(&cq->inside) && !load_relaxed(&cq->flush_wanted)) {
+		more = poll_direct(cq, n - got, wc + got);
+		return more < 0 ? (got ? got : more) : got + more;
+	}
+	do {
+		more = cq_drain(cq, BATCH);
+		got += ring_pop(cq, n - got, wc + got);
+	} while (got < n && more == BATCH);
+	return got;
+}
+
+COLD static int poll_unknown(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
+{
+	struct ctx *ctx = ctx_of(ibv->context);
+
+	return ctx->ops.poll_cq(ibv, n, wc);
+}
+
+/* The program waits for the end of a timed send: see whether it is among these. */
+COLD static int poll_sampling(struct cq *cq, int n, struct ibv_wc *wc)
+{
+	int i, got = cq->real_poll(cq->ibv, n, wc);
+	uint64_t t0;
+
+	for (i = 0; i < got; i++)
+		if (wc[i].wr_id == cq->sample_wr_id && wc[i].qp_num == cq->sample_qpn &&
+		    !(wc[i].opcode & IBV_WC_RECV)) {
+			t0 = load_relaxed(&cq->sample_t0);
+			store_relaxed(&cq->sampling, false);
+			if (wc[i].status == IBV_WC_SUCCESS)
+				rnice_port_latency(cq->ctx->dev->port, now_ns() - t0);
+			break;
+		}
+	return got;
+}
+
+static int poll_managed(struct cq *cq, int n, struct ibv_wc *wc)
+{
+	struct dev *dev = cq->ctx->dev;
+	int got;
+
+	pthread_mutex_lock(&cq->lock);
+	store_relaxed(&cq->polls, load_relaxed(&cq->polls) + 1);
+	got = poll_locked(cq, n, wc);
+	pthread_mutex_unlock(&cq->lock);
+	if (load_relaxed(&dev->waiting))
+		dev_pump(dev);
+	return got;
+}
+
+int hook_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
+{
+	struct cq *cq = cq_of(ibv);
+
+	if (unlikely(!cq))
+		return poll_unknown(ibv, n, wc);
+	if (unlikely(cq->managed))
+		return poll_managed(cq, n, wc);
+	if (unlikely(load_relaxed(&cq->sampling)))
+		return poll_sampling(cq, n, wc);
+	return cq->real_poll(ibv, n, wc);
+}
+
+int hook_req_notify(struct ibv_cq *ibv, int solicited_only)
+{
+	struct ctx *ctx = ctx_of(ibv->context);
+	struct cq *cq = cq_of(ibv);
+
+	if (!cq || !cq->ch)
+		return ctx->ops.req_notify_cq(ibv, solicited_only);
+	pthread_mutex_lock(&cq->ch->lock);
+	cq->app_armed = cq->ch->pub != NULL;
+	cq->app_solicited = solicited_only;
+	cq->seen_since_arm = false;
+	pthread_mutex_unlock(&cq->ch->lock);
+	return ctx->ops.req_notify_cq(ibv, solicited_only);
+}
+
+/* ---- create and destroy ---- */
+
+/* The state of a CQ to be; it goes into the tables only when the CQ exists. */
+static struct cq *new_cq(struct ctx *ctx, struct ibv_comp_channel *pub, int cqe, bool extended)
+{
+	struct cq *cq = calloc(1, sizeof(*cq));
+
+	if (!cq)
+		return NULL;
+	cq->ctx = ctx;
+	cq->real_poll = ctx->ops.poll_cq;
+	cq->asked = cqe;
+	pthread_mutex_init(&cq->lock, NULL);
+	if (!shim.managing)
+		return cq;
+	cq->ch = channel_of(pub);
+	/* Entries of an extended CQ may be read in place (start_poll), past any soft queue. */
+	if (extended || (pub && !cq->ch))
+		return cq;
+	if (!pub)
+		cq->ch = channel_hidden(ctx);
+	cq->limit = (uint32_t)cqe;
+	cq->managed = cq->ch && !ring_resize(cq, cq->limit + BATCH);
+	return cq;
+}
+
+static void free_cq(struct cq *cq)
+{
+	pthread_mutex_destroy(&cq->lock);
+	free(cq->ring);
+	free(cq);
+}
+
+/* registry held */
+static void unpublish(struct cq *cq)
+{
+	struct cq **p;
+
+	table_del(&shim.cqs, table_ptr_key(cq->ibv), cq);
+	for (p = &cq->ctx->cqs; *p; p = &(*p)->ctx_next)
+		if (*p == cq) {
+			*p = cq->ctx_next;
+			break;
+		}
+	for (p = &shim.all_cqs; *p; p = &(*p)->next)
+		if (*p == cq) {
+			*p = cq->next;
+			break;
+		}
+}
+
+/* registry held; 0 or ENOMEM */
+static int publish(struct cq *cq)
+{
+	if (table_put(&shim.cqs, table_ptr_key(cq->ibv), cq))
+		return ENOMEM;
+	cq->ctx_next = cq->ctx->cqs;
+	cq->ctx->cqs = cq;
+	if (cq->managed) {
+		cq->next = shim.all_cqs;
+		shim.all_cqs = cq;
+	}
+	return 0;
+}
+
+void cq_abandon(struct cq *cq)
+{
+	unpublish(cq);
+	free_cq(cq);
+}
+
+/* What the provider is asked for: hidden capacity, if the device has it. */
+static int spare_of(const struct cq *cq, int cqe)
+{
+	if (!cq->managed || cqe < 1 || cqe > cq->ctx->max_cqe - RNICE_CQ_SPARE)
+		return 0;
+	return RNICE_CQ_SPARE;
+}
+
+/* registry held; NULL with errno */
+static struct ibv_cq *create(struct cq *cq, void *cq_context, struct ibv_comp_channel *pub, int vector)
+{
+	struct ibv_comp_channel *channel = cq->ch ? &cq->ch->real : pub;
+	struct ibv_context *context = cq->ctx->ibv;
+	int spare = spare_of(cq, cq->asked);
+	struct ibv_cq *ibv;
+
+	ibv = real()->ibv_create_cq(context, cq->asked + spare, cq_context, channel, vector);
+	if (!ibv && spare) {
+		spare = 0;
+		ibv = real()->ibv_create_cq(context, cq->asked, cq_context, channel, vector);
+	}
+	cq->spare = spare;
+	store_relaxed(&cq->room, spare);
+	return ibv;
+}
+
+/* registry held. The CQ @ibv exists; false: it had to be destroyed again. */
+static bool finish(struct cq *cq, struct ibv_cq *ibv)
+{
+	cq->ibv = ibv;
+	if (cq->ch)
+		channel_adopt(cq->ch, ibv);
+	if (publish(cq)) {
+		real()->ibv_destroy_cq(ibv);
+		errno = ENOMEM;
+		return false;
+	}
+	if (cq->managed && shim.cfg.cls == RNICE_CLASS_BULK)
+		channel_take(cq->ch);
+	return true;
+}
+
+EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+				    struct ibv_comp_channel *channel, int vector)
+{
+	struct ctx *ctx = ctx_of(context);
+	struct ibv_cq *ibv;
+	struct cq *cq;
+
+	if (!ctx)
+		return real()->ibv_create_cq(context, cqe, cq_context, channel, vector);
+	pthread_mutex_lock(&shim.registry);
+	cq = new_cq(ctx, channel, cqe, false);
+	ibv = cq ? create(cq, cq_context, channel, vector) : NULL;
+	if (ibv && !finish(cq, ibv))
+		ibv = NULL;
+	if (cq && !ibv)
+		free_cq(cq);
+	pthread_mutex_unlock(&shim.registry);
+	return ibv;
+}
+
+struct ibv_cq_ex *hook_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+{
+	struct ctx *ctx = ctx_of(context);
+	struct ibv_comp_channel *channel = attr->channel;
+	struct ibv_cq_ex *ex = NULL;
+	struct cq *cq;
+
+	pthread_mutex_lock(&shim.registry);
+	cq = new_cq(ctx, channel, (int)attr->cqe, true);
+	if (cq && cq->ch)
+		attr->channel = &cq->ch->real; /* in place: its size grows with rdma-core */
+	if (cq)
+		ex = ctx->create_cq_ex(context, attr);
+	attr->channel = channel;
+	if (ex && !finish(cq, ibv_cq_ex_to_cq(ex)))
+		ex = NULL;
+	if (cq && !ex)
+		free_cq(cq);
+	pthread_mutex_unlock(&shim.registry);
+	return ex;
+}
+
+/*
+ * As the kernel does it, a busy CQ says EBUSY at once, and a CQ whose events the program fetched is
+ * not gone before they are acked.
+ */
+EXPORT int ibv_destroy_cq(struct ibv_cq *ibv)
+{
+	struct cq *cq = cq_of(ibv);
+	uint32_t undelivered = 0;
+	int err;
+
+	if (!cq)
+		return real()->ibv_destroy_cq(ibv);
+	if (cq->ch && !load_relaxed(&cq->users))
+		undelivered = channel_mute(cq);
+	pthread_mutex_lock(&shim.registry);
+	unpublish(cq);
+	err = real()->ibv_destroy_cq(ibv);
+	if (err) {
+		publish(cq);
+		if (cq->ch)
+			channel_unmute(cq, undelivered);
+	}
+	pthread_mutex_unlock(&shim.registry);
+	if (!err)
+		free_cq(cq);
+	return err;
+}
+
+EXPORT int ibv_resize_cq(struct ibv_cq *ibv, int cqe)
+{
+	struct cq *cq = cq_of(ibv);
+	int err;
+
+	if (!cq || !cq->managed)
+		return real()->ibv_resize_cq(ibv, cqe);
+	pthread_mutex_lock(&cq->lock);
+	while (cq_drain(cq, UINT32_MAX) > 0)
+		;
+	if (cqe < 1 || ring_count(cq) > (uint32_t)cqe) {
+		err = EINVAL;
+	} else {
+		err = ring_resize(cq, (uint32_t)cqe + BATCH + cq->reserved);
+		if (!err)
+			err = real()->ibv_resize_cq(ibv, cqe + cq->spare);
+		if (!err) {
+			cq->asked = cqe;
+			cq->limit = (uint32_t)cqe;
+		}
+	}
+	pthread_mutex_unlock(&cq->lock);
+	return err;
+}

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * From the software queues into the NIC: QPs that have something to send stand in a list per device
+ * and take turns; one thread at a time works it off (whoever posts, polls, or the progress thread).
+ */
+#include "interpose/shim.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+
+/*
+ * A piece is signaled, and accounted at the port with the loose ones before it, when this much has
+ * gathered: completions of every few bytes would cost more than they tell.
+ */
+#define LOOSE_BYTES 4096
+
+enum verdict { ALL_SENT, MORE_TO_SEND, NO_WINDOW, NO_ROOM };
+
+struct cursor { /* to take back what the provider refused */
+	uint64_t wr_cut;
+	uint64_t cut;
+	uint32_t sge_at, sge_off;
+	bool started;
+	uint64_t loose_bytes;
+	uint32_t loose;
+};
+
+struct chain {
+	int n;
+	struct ibv_send_wr wr[RNICE_CHAIN];
+	struct cursor before[RNICE_CHAIN];
+};
+
+/* ---- the list ---- */
+
+void dev_enlist(struct dev *dev, struct qp *q)
+{
+	pthread_mutex_lock(&dev->list_lock);
+	if (!q->listed && !q->dying) {
+		q->listed = true;
+		q->wait_next = NULL;
+		if (dev->last)
+			dev->last->wait_next = q;
+		else
+			dev->first = q;
+		dev->last = q;
+		atomic_fetch_add(&dev->waiting, 1);
+	}
+	pthread_mutex_unlock(&dev->list_lock);
+}
+
+static void enlist_first(struct dev *dev, struct qp *q)
+{
+	pthread_mutex_lock(&dev->list_lock);
+	if (!q->listed && !q->dying) {
+		q->listed = true;
+		q->wait_next = dev->first;
+		dev->first = q;
+		if (!dev->last)
+			dev->last = q;
+		atomic_fetch_add(&dev->waiting, 1);
+	}
+	pthread_mutex_unlock(&dev->list_lock);
+}
+
+static struct qp *pop(struct dev *dev)
+{
+	struct qp *q;
+
+	pthread_mutex_lock(&dev->list_lock);
+	q = dev->first;
+	if (q) {
+		dev->first = q->wait_next;
+		if (!dev->first)
+			dev->last = NULL;
+		q->listed = false;
+		atomic_fetch_sub(&dev->waiting, 1);
+	}
+	pthread_mutex_unlock(&dev->list_lock);
+	return q;
+}
+
+void dev_delist(struct dev *dev, struct qp *q)
+{
+	struct qp **p, *prev = NULL;
+
+	pthread_mutex_lock(&dev->list_lock);
+	for (p = &dev->first; *p; prev = *p, p = &(*p)->wait_next)
+		if (*p == q) {
+			*p = q->wait_next;
+			if (dev->last == q)
+				dev->last = prev;
+			q->listed = false;
+			atomic_fetch_sub(&dev->waiting, 1);
+			break;
+		}
+	pthread_mutex_unlock(&dev->list_lock);
+}
+
+/* ---- one chunk ---- */
+
+static bool take_room(struct cq *cq)
+{
+	int32_t room = load_relaxed(&cq->room);
+
+	while (room > 0)
+		if (atomic_compare_exchange_weak(&cq->room, &room, room - 1))
+			return true;
+	return false;
+}
+
+static void give_room(struct cq *cq)
+{
+	add_relaxed(&cq->room, 1);
+}
+
+/*
+ * May a piece of @bytes go now? Fills @c with what it holds then. Loose pieces ride for free until
+ * the next signaled one pays for them: at most LOOSE_BYTES per QP beside the window.
+ */
+static enum verdict admit(struct qp *q, const struct swr *w, uint64_t bytes, bool force,
+			  uint64_t now, struct chunk *c)
+{
+	struct rnice_port *port = q->ctx->dev->port;
+
+	c->length = bytes;
+	c->last = plan_is_last(w, bytes);
+	c->signaled = (c->last && w->signaled) || q->all_signaled ||
+		      q->loose_bytes + bytes >= LOOSE_BYTES || (q->loose + 1) * 4 >= q->ck_max;
+	c->room = !c->last || (c->signaled && !w->signaled);
+	c->bytes = c->signaled ? q->loose_bytes + bytes : 0;
+	if (q->ck_head - q->ck_done >= q->ck_max)
+		return NO_ROOM;
+	if (c->room && !take_room(q->scq))
+		return NO_ROOM;
+	if (!c->bytes || rnice_port_take(port, c->bytes, now))
+		return MORE_TO_SEND;
+	if (force) {
+		c->bytes = 0; /* out of turn: not accounted */
+		return MORE_TO_SEND;
+	}
+	if (c->room)
+		give_room(q->scq);
+	return NO_WINDOW;
+}
+
+static void remember(const struct qp *q, const struct swr *w, struct cursor *cur)
+{
+	cur->wr_cut = q->wr_cut;
+	cur->cut = w->cut;
+	cur->sge_at = w->sge_at;
+	cur->sge_off = w->sge_off;
+	cur->started = w->started;
+	cur->loose = q->loose;
+	cur->loose_bytes = q->loose_bytes;
+}
+
+static void add_chunk(struct qp *q, struct swr *w, const struct chunk *c, struct chain *chain)
+{
+	struct ibv_send_wr *wr = &chain->wr[chain->n];
+
+	remember(q, w, &chain->before[chain->n]);
+	plan_chunk(w, c->length, wr, q->chain_sges + (size_t)chain->n * q->max_sge);
+	wr->wr_id = q->id_base + q->ck_head;
+	wr->send_flags &= ~(unsigned int)IBV_SEND_SIGNALED;
+	if (c->signaled)
+		wr->send_flags |= IBV_SEND_SIGNALED;
+	wr->next = NULL;
+	if (chain->n)
+		wr[-1].next = wr;
+	chain->n++;
+	q->chunks[q->ck_head++ & q->ck_mask] = *c;
+	q->loose = c->signaled ? 0 : q->loose + 1;
+	q->loose_bytes = c->signaled ? 0 : q->loose_bytes + c->length;
+	atomic_fetch_add(&q->scq->inside, 1);
+	if (c->signaled)
+		add_relaxed(&shim.work, 1);
+	if (c->last) {
+		q->wr_cut++;
+		sub_relaxed(&shim.work, 1);
+	}
+}
+
+/* Fill @chain while the QP may send, at most until @quantum bytes are in it. */
+static enum verdict build(struct qp *q, struct chain *chain, uint64_t quantum, bool force,
+			  uint64_t now)
+{
+	uint64_t max = rnice_port_chunk(q->ctx->dev->port), piece, sum = 0;
+	enum verdict v;
+	struct chunk c;
+	struct swr *w;
+
+	while (chain->n < RNICE_CHAIN && sum < quantum) {
+		if (q->wr_cut == q->wr_head)
+			return ALL_SENT;
+		w = sendq_slot(q, q->wr_cut);
+		piece = plan_piece(w, max);
+		v = admit(q, w, piece, force, now, &c);
+		if (v != MORE_TO_SEND)
+			return v;
+		add_chunk(q, w, &c, chain);
+		sum += piece;
+	}
+	return q->wr_cut == q->wr_head ? ALL_SENT : MORE_TO_SEND;
+}
+
+/* ---- to the provider ---- */
+
+/* The provider refused chain->wr[from] and did not see the rest: as if they had never been cut. */
+static void take_back(struct qp *q, const struct chain *chain, int from, uint64_t now)
+{
+	const struct cursor *cur = &chain->before[from];
+	struct chunk *c;
+	struct swr *w;
+	int i;
+
+	for (i = chain->n; i > from; i--) {
+		c = &q->chunks[--q->ck_head & q->ck_mask];
+		if (c->bytes)
+			rnice_port_done(q->ctx->dev->port, c->bytes, false, now);
+		if (c->room)
+			give_room(q->scq);
+		if (c->signaled)
+			sub_relaxed(&shim.work, 1);
+		if (c->last)
+			add_relaxed(&shim.work, 1);
+		atomic_fetch_sub(&q->scq->inside, 1);
+		w = sendq_slot(q, chain->before[i - 1].wr_cut);
+		w->cut = chain->before[i - 1].cut;
+		w->sge_at = chain->before[i - 1].sge_at;
+		w->sge_off = chain->before[i - 1].sge_off;
+		w->started = chain->before[i - 1].started;
+	}
+	q->wr_cut = cur->wr_cut;
+	q->loose = cur->loose;
+	q->loose_bytes = cur->loose_bytes;
+}
+
+static int index_of(const struct chain *chain, const struct ibv_send_wr *bad)
+{
+	int i;
+
+	for (i = 0; i < chain->n; i++)
+		if (&chain->wr[i] == bad)
+			return i;
+	return chain->n; /* the provider took them all and still complained */
+}
+
+static void count(struct qp *q, const struct chain *chain, int posted)
+{
+	struct rnice_port *port = q->ctx->dev->port;
+	uint64_t bytes = 0, n = q->ck_head - (uint64_t)posted;
+	const struct chunk *c;
+	int i, cut = 0;
+
+	for (i = 0; i < posted; i++, n++) {
+		c = &q->chunks[n & q->ck_mask];
+		bytes += c->length;
+		cut += !c->last && !chain->before[i].started;
+	}
+	rnice_port_count(port, RNICE_CTR_CHUNKS, posted);
+	rnice_port_count(port, RNICE_CTR_QUEUED_BYTES, -(int64_t)bytes);
+	if (cut)
+		rnice_port_count(port, RNICE_CTR_CUT_WRS, cut);
+}
+
+/*
+ * The provider will not take this WR, now or ever (it was checked as the provider checks; a limit
+ * that rnice does not know was hit). The program has its 0 already, so the error becomes the
+ * completion of that WR, and the QP stops as after any local error.
+ */
+COLD static void fail_qp(struct qp *q, int err)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	log_warn("QP 0x%x: the provider refused a queued WR (%s)", q->ibv->qp_num, strerror(err));
+	q->failed = true;
+	q->fail_status = IBV_WC_LOC_QP_OP_ERR;
+	real()->ibv_modify_qp(q->ibv, &attr, IBV_QP_STATE);
+	atomic_store(&q->scq->flush_wanted, true);
+}
+
+static enum verdict post_chain(struct qp *q, struct chain *chain, enum verdict v, uint64_t now)
+{
+	struct ibv_send_wr *bad = NULL;
+	int err, posted = chain->n;
+
+	if (!chain->n)
+		return v;
+	err = q->real_post(q->ibv, chain->wr, &bad);
+	if (unlikely(err)) {
+		posted = index_of(chain, bad);
+		take_back(q, chain, posted, now);
+		v = NO_ROOM;
+		if (err != ENOMEM && posted < chain->n)
+			fail_qp(q, err);
+	}
+	if (posted)
+		count(q, chain, posted);
+	return v;
+}
+
+/* q->lock held */
+static enum verdict issue(struct qp *q, uint64_t quantum, bool force, uint64_t now)
+{
+	struct chain chain;
+	enum verdict v;
+
+	if (q->failed)
+		return ALL_SENT; /* what is left will be flushed */
+	chain.n = 0;
+	v = build(q, &chain, quantum, force, now);
+	return post_chain(q, &chain, v, now);
+}
+
+/* ---- turns ---- */
+
+/* pump_lock held. One round over the list; true if something moved and more is waiting. */
+static bool one_round(struct dev *dev, uint64_t now)
+{
+	int turns = atomic_load(&dev->waiting);
+	uint64_t quantum = turns > 1 ? rnice_port_chunk(dev->port) : UINT64_MAX;
+	enum verdict v;
+	bool moved = false;
+	uint64_t before;
+	struct qp *q;
+
+	while (turns-- > 0 && (q = pop(dev))) {
+		pthread_mutex_lock(&q->lock);
+		before = q->ck_head;
+		v = issue(q, quantum, false, now);
+		moved |= q->ck_head != before;
+		if (v == NO_WINDOW)
+			enlist_first(dev, q); /* its turn comes first when the window opens */
+		else if (v != ALL_SENT)
+			dev_enlist(dev, q);
+		pthread_mutex_unlock(&q->lock);
+		if (v == NO_WINDOW)
+			return false;
+	}
+	return moved && atomic_load(&dev->waiting);
+}
+
+/* pump_lock held */
+static void tell_backlog(struct dev *dev)
+{
+	bool any = atomic_load(&dev->waiting) > 0;
+
+	if (any != dev->backlogged)
+		rnice_port_backlog(dev->port, any, now_ns());
+	dev->backlogged = any;
+}
+
+void dev_pump(struct dev *dev)
+{
+	atomic_store(&dev->again, 1);
+	/* Who holds the lock looks at `again` after dropping it: no request is lost. */
+	while (atomic_load(&dev->again) && !pthread_mutex_trylock(&dev->pump_lock)) {
+		while (atomic_exchange(&dev->again, 0))
+			while (one_round(dev, now_ns()))
+				;
+		tell_backlog(dev);
+		pthread_mutex_unlock(&dev->pump_lock);
+	}
+}
+
+int qp_push_out(struct qp *q)
+{
+	struct dev *dev = q->ctx->dev;
+	uint64_t give_up = now_ns() + 5000000000ull;
+	bool left = true;
+
+	for (;;) {
+		pthread_mutex_lock(&dev->pump_lock);
+		pthread_mutex_lock(&q->lock);
+		while (issue(q, UINT64_MAX, true, now_ns()) == MORE_TO_SEND)
+			;
+		left = !q->failed && q->wr_cut != q->wr_head;
+		pthread_mutex_unlock(&q->lock);
+		pthread_mutex_unlock(&dev->pump_lock);
+		if (!left)
+			return 0;
+		if (now_ns() > give_up)
+			return ETIMEDOUT;
+		pthread_mutex_lock(&q->scq->lock);
+		cq_drain(q->scq, UINT32_MAX);
+		pthread_mutex_unlock(&q->scq->lock);
+		sched_yield();
+	}
+}

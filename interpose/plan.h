@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * How one send WR of the program becomes chunks: pure arithmetic over its sg_list.
+ *
+ * RDMA WRITE and READ may be cut at any byte: local and remote address advance together. An RDMA
+ * WRITE_WITH_IMM becomes plain WRITEs, and the immediate goes with the last. FENCE stays on the first
+ * chunk (later ones are behind it anyway), SOLICITED on the last. Everything else is one message to
+ * the responder (a receive is consumed, an atomic executed) and is never cut.
+ * InfiniBand Architecture Specification 1.4, 9.4 (transport functions), 10.8.3.3 (fence).
+ */
+#ifndef RNICE_PLAN_H
+#define RNICE_PLAN_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A send WR of the program, captured by value. */
+struct swr {
+	struct ibv_send_wr wr; /* next is NULL, sg_list is the copy */
+	uint64_t length;       /* bytes in all */
+	uint64_t cut;	       /* bytes that already went into chunks */
+	uint32_t sge_at;       /* cursor: entry ... */
+	uint32_t sge_off;      /* ... and offset in it */
+	bool signaled;	       /* the program expects a completion */
+	bool cuttable;
+	bool started;  /* a chunk was made, also of length 0 */
+	bool reported; /* failed: its one completion was delivered */
+	uint64_t t0;   /* ns; 0 = not timed */
+};
+
+bool plan_cuttable(enum ibv_qp_type type, enum ibv_wr_opcode opcode, bool cut_imm);
+/* Bytes that @wr moves. 64 bits: num_sge entries of up to 2^32 - 1 each. */
+uint64_t plan_length(const struct ibv_send_wr *wr);
+
+/* The length of the next chunk when at most @max bytes are wanted; all that is left if uncuttable. */
+static inline uint64_t plan_piece(const struct swr *w, uint64_t max)
+{
+	uint64_t left = w->length - w->cut;
+
+	return w->cuttable && left > max ? max : left;
+}
+
+static inline bool plan_is_last(const struct swr *w, uint64_t piece)
+{
+	return w->cut + piece == w->length;
+}
+
+/*
+ * Make the chunk of @piece bytes (from plan_piece) at the cursor, and advance the cursor. @sge holds
+ * w->wr.num_sge entries. SIGNALED, wr_id and next are the caller's business.
+ */
+void plan_chunk(struct swr *w, uint64_t piece, struct ibv_send_wr *out, struct ibv_sge *sge);
+
+#endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Where the program's sends come in. Bypass: count, and on to the provider. Managed: into the
+ * software queue. Class auto moves a QP between the two by what it sends.
+ */
+#include "interpose/shim.h"
+
+#include <errno.h>
+
+/*
+ * Class auto. A QP is bulk when its WRs carry AUTO_UP bytes on average, or when one alone is so
+ * large that it blocks the port for long; it is a latency QP again below AUTO_DOWN. The average
+ * moves by 1/16 per WR. PeRF (ATC 2024) calls 1 KB per message bulk; what needs cutting starts at
+ * a few MTUs, and the gap between the two thresholds keeps a QP from flapping.
+ */
+#define AUTO_UP 8192
+#define AUTO_DOWN 2048
+#define AUTO_HUGE 65536
+
+/* ---- bypass ---- */
+
+static inline void count_post(struct qp *q)
+{
+	/* One writer at a time (threads that share a QP may lose a count: it only says "active"). */
+	__atomic_store_n(q->activity, __atomic_load_n(q->activity, __ATOMIC_RELAXED) + 1,
+			 __ATOMIC_RELAXED);
+}
+
+/* One post in RNICE_SAMPLE_EVERY: remember its last signaled WR, for the poll that will see it. */
+COLD static void sample(struct qp *q, const struct ibv_send_wr *wr)
+{
+	struct cq *cq = q->scq;
+	const struct ibv_send_wr *last = NULL;
+
+	for (; wr; wr = wr->next)
+		if (q->all_signaled || wr->send_flags & IBV_SEND_SIGNALED)
+			last = wr;
+	if (!last || !cq || cq->managed)
+		return;
+	store_relaxed(&cq->sampling, false);
+	cq->sample_wr_id = last->wr_id;
+	cq->sample_qpn = q->ibv->qp_num;
+	store_relaxed(&cq->sample_t0, now_ns());
+	atomic_store_explicit(&cq->sampling, true, memory_order_release);
+}
+
+COLD static int post_unknown(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	return ctx_of(ibv->context)->ops.post_send(ibv, wr, bad);
+}
+
+/* ---- managed ---- */
+
+static bool goes_around(const struct ibv_send_wr *wr)
+{
+	switch (wr->opcode) {
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+	case IBV_WR_SEND:
+	case IBV_WR_SEND_WITH_IMM:
+	case IBV_WR_RDMA_READ:
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+	case IBV_WR_LOCAL_INV:
+	case IBV_WR_BIND_MW:
+	case IBV_WR_SEND_WITH_INV:
+	case IBV_WR_ATOMIC_WRITE:
+		return false;
+	default: /* TSO has a header elsewhere; others are for the provider to judge */
+		return true;
+	}
+}
+
+/* One WR that is not captured: everything before it first, then as the program posted it. */
+COLD static int post_around(struct qp *q, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr one = *wr, *bad;
+
+	if (qp_push_out(q))
+		return ENOMEM;
+	one.next = NULL;
+	return q->real_post(q->ibv, &one, &bad);
+}
+
+/*
+ * Nothing is cut or held back before RTS or after an error, where the provider decides what a post
+ * means; but what is queued stays ahead.
+ */
+static bool is_plain(struct qp *q)
+{
+	return (q->failed || load_relaxed(&q->state) != IBV_QPS_RTS) && q->wr_head == q->wr_cut;
+}
+
+/* The queue is full as far as was seen: look whether the NIC is further. 0 or ENOMEM. */
+COLD static int make_space(struct qp *q)
+{
+	int err;
+
+	dev_pump(q->ctx->dev);
+	pthread_mutex_lock(&q->scq->lock);
+	cq_drain(q->scq, UINT32_MAX);
+	pthread_mutex_unlock(&q->scq->lock);
+	pthread_mutex_lock(&q->lock);
+	err = q->wr_head - q->wr_done < q->max_wr ? 0 : ENOMEM;
+	pthread_mutex_unlock(&q->lock);
+	return err;
+}
+
+/* Queue the list; *@rest is what was not queued. */
+static int capture_list(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **rest)
+{
+	int err = 0;
+
+	for (; wr && !err && !goes_around(wr); wr = err ? wr : wr->next)
+		err = sendq_capture(q, wr);
+	*rest = wr;
+	return err;
+}
+
+static int post_managed(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct dev *dev = q->ctx->dev;
+	bool full;
+	int err = 0;
+
+	while (wr && !err) {
+		pthread_mutex_lock(&q->lock);
+		if (is_plain(q)) {
+			pthread_mutex_unlock(&q->lock);
+			return q->real_post(q->ibv, wr, bad);
+		}
+		err = capture_list(q, wr, &wr);
+		full = q->wr_head - q->wr_done >= q->max_wr;
+		pthread_mutex_unlock(&q->lock);
+		dev_enlist(dev, q);
+		if (err && full) {
+			err = make_space(q);
+		} else if (!err && wr) {
+			err = post_around(q, wr);
+			wr = err ? wr : wr->next;
+		}
+	}
+	dev_pump(dev);
+	progress_wake();
+	if (err && bad)
+		*bad = wr;
+	return err;
+}
+
+/* ---- class auto ---- */
+
+static void classify(struct qp *q, const struct ibv_send_wr *wr, bool *huge)
+{
+	uint64_t len;
+
+	*huge = false;
+	for (; wr; wr = wr->next) {
+		len = plan_length(wr);
+		*huge |= len >= AUTO_HUGE;
+		if (len > UINT32_MAX / 32)
+			len = UINT32_MAX / 32;
+		q->ewma += ((uint32_t)len - q->ewma / 16);
+	}
+}
+
+COLD static void become_managed(struct qp *q)
+{
+	channel_take(q->scq->ch);
+	rnice_port_count(q->ctx->dev->port, RNICE_CTR_MANAGED_QPS, 1);
+	store_relaxed(&q->mode, QP_MANAGED);
+}
+
+/* q->lock held; true if the QP is on the bypass now. */
+static bool become_watched(struct qp *q)
+{
+	if (q->wr_head != q->wr_done || q->ck_head != q->ck_done)
+		return false;
+	rnice_port_count(q->ctx->dev->port, RNICE_CTR_MANAGED_QPS, -1);
+	store_relaxed(&q->mode, QP_WATCHED);
+	return true;
+}
+
+static int post_auto(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	bool huge, watched;
+
+	pthread_mutex_lock(&q->lock);
+	classify(q, wr, &huge);
+	watched = load_relaxed(&q->mode) == QP_WATCHED;
+	if (watched && (huge || q->ewma / 16 >= AUTO_UP)) {
+		become_managed(q);
+		watched = false;
+	} else if (!watched && !huge && q->ewma / 16 < AUTO_DOWN) {
+		watched = become_watched(q);
+	}
+	pthread_mutex_unlock(&q->lock);
+	if (!watched)
+		return post_managed(q, wr, bad);
+	count_post(q);
+	return q->real_post(q->ibv, wr, bad);
+}
+
+COLD static int post_slow(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	if (!wr)
+		return q->real_post(q->ibv, wr, bad);
+	if (shim.cfg.cls == RNICE_CLASS_AUTO)
+		return post_auto(q, wr, bad);
+	return post_managed(q, wr, bad);
+}
+
+int hook_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct qp *q = qp_of(ibv);
+
+	if (unlikely(!q))
+		return post_unknown(ibv, wr, bad);
+	if (unlikely(load_relaxed(&q->mode) != QP_BYPASS))
+		return post_slow(q, wr, bad);
+	count_post(q);
+	if (unlikely(*q->activity % RNICE_SAMPLE_EVERY == 0))
+		sample(q, wr);
+	return q->real_post(ibv, wr, bad);
+}

@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Queue pairs: which of them are managed, with which real queue depths, and what happens to queued
+ * work when a QP changes its state or goes away.
+ */
+#include "interpose/shim.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- which mode ---- */
+
+/* Why a QP cannot be managed although the process is; RNICE_UNC_KINDS if it can. */
+static enum rnice_uncontrolled obstacle(const struct ibv_qp_init_attr *attr, bool wr_api)
+{
+	struct cq *scq = cq_of(attr->send_cq);
+
+	switch (attr->qp_type) {
+	case IBV_QPT_RC:
+	case IBV_QPT_UC:
+	case IBV_QPT_UD:
+	case IBV_QPT_XRC_SEND:
+		break;
+	default:
+		return RNICE_UNC_QP_TYPE;
+	}
+	if (wr_api)
+		return RNICE_UNC_WR_API;
+	if (!scq)
+		return RNICE_UNC_DIRECT;
+	if (!scq->managed || load_relaxed(&scq->room) <= 0)
+		return RNICE_UNC_CQ_EX;
+	return RNICE_UNC_KINDS;
+}
+
+/* XRC_RECV only receives: nothing to control about it. */
+static bool sends(const struct ibv_qp_init_attr *attr)
+{
+	return attr->qp_type != IBV_QPT_XRC_RECV;
+}
+
+static struct qp *new_qp(struct ctx *ctx, const struct ibv_qp_init_attr *attr, bool wr_api)
+{
+	struct qp *q = calloc(1, sizeof(*q));
+	enum rnice_uncontrolled why = RNICE_UNC_KINDS;
+
+	if (!q)
+		return NULL;
+	q->ctx = ctx;
+	q->type = attr->qp_type;
+	q->real_post = ctx->ops.post_send;
+	q->scq = cq_of(attr->send_cq);
+	q->rcq = cq_of(attr->recv_cq);
+	q->all_signaled = attr->sq_sig_all;
+	q->max_wr = attr->cap.max_send_wr;
+	pthread_mutex_init(&q->lock, NULL);
+	if (shim.managing && sends(attr))
+		why = obstacle(attr, wr_api);
+	if (why < RNICE_UNC_KINDS) {
+		rnice_port_count(ctx->dev->port, RNICE_CTR_UNCONTROLLED + why, 1);
+		q->counted_as = why + 1;
+	}
+	q->may_manage = shim.managing && sends(attr) && why == RNICE_UNC_KINDS;
+	return q;
+}
+
+static void free_qp(struct qp *q)
+{
+	struct rnice_port *port = q->ctx->dev->port;
+
+	if (q->counted_as)
+		rnice_port_count(port, RNICE_CTR_UNCONTROLLED + q->counted_as - 1, -1);
+	if (q->activity && q->activity != &q->unseen)
+		rnice_port_activity_release(port, q->activity);
+	pthread_mutex_destroy(&q->lock);
+	sendq_free(q);
+	free(q);
+}
+
+/*
+ * Whose posts say "latency traffic is active"? Those of latency processes, and in class auto those
+ * of QPs that send small messages. What a bulk process sends past us must not slow itself down.
+ */
+static uint64_t *activity_of(struct qp *q)
+{
+	bool tells = shim.cfg.cls == RNICE_CLASS_LATENCY ||
+		     (shim.cfg.cls == RNICE_CLASS_AUTO && q->may_manage);
+
+	return tells ? rnice_port_activity_line(q->ctx->dev->port) : &q->unseen;
+}
+
+/* ---- create ---- */
+
+/* A tiny queue would leave room for one chunk at a time: ask for more, but do not tell. */
+static bool deepen(struct qp *q, struct ibv_qp_cap *cap)
+{
+	q->hide_depth = q->may_manage && cap->max_send_wr < RNICE_SQ_MIN;
+	if (q->hide_depth)
+		cap->max_send_wr = RNICE_SQ_MIN;
+	return q->hide_depth;
+}
+
+/* registry held */
+static void link_qp(struct qp *q)
+{
+	q->ctx_next = q->ctx->qps;
+	q->ctx->qps = q;
+	if (!q->may_manage)
+		return;
+	pthread_mutex_lock(&q->scq->lock);
+	q->cq_next = q->scq->qps;
+	q->scq->qps = q;
+	pthread_mutex_unlock(&q->scq->lock);
+}
+
+/* registry held */
+static void unlink_qp(struct qp *q)
+{
+	struct qp **p;
+
+	for (p = &q->ctx->qps; *p; p = &(*p)->ctx_next)
+		if (*p == q) {
+			*p = q->ctx_next;
+			break;
+		}
+	if (!q->may_manage)
+		return;
+	pthread_mutex_lock(&q->scq->lock);
+	for (p = &q->scq->qps; *p; p = &(*p)->cq_next)
+		if (*p == q) {
+			*p = q->cq_next;
+			break;
+		}
+	cq_unreserve(q->scq, q->max_wr);
+	pthread_mutex_unlock(&q->scq->lock);
+}
+
+/* registry held. Everything a managed QP needs; 0 or ENOMEM. */
+static int equip(struct qp *q, struct ibv_qp_cap *cap)
+{
+	uint32_t real_depth = cap->max_send_wr;
+	int err;
+
+	if (q->hide_depth)
+		cap->max_send_wr = q->max_wr;
+	else
+		q->max_wr = real_depth;
+	if (!q->may_manage)
+		return 0;
+	err = sendq_init(q, cap, real_depth);
+	if (err)
+		return err;
+	pthread_mutex_lock(&q->scq->lock);
+	err = cq_reserve(q->scq, q->max_wr);
+	pthread_mutex_unlock(&q->scq->lock);
+	if (!err)
+		err = table_put(&q->ctx->qpns, table_qpn_key(q->qp_num), q);
+	return err;
+}
+
+static void count_users(struct qp *q, int n)
+{
+	if (q->scq)
+		add_relaxed(&q->scq->users, n);
+	if (q->rcq)
+		add_relaxed(&q->rcq->users, n);
+}
+
+/* registry held. @ibv was just made; on failure the program gets it all the same, as a bypass QP. */
+static void finish(struct qp *q, struct ibv_qp *ibv, struct ibv_qp_cap *cap)
+{
+	struct rnice_port *port = q->ctx->dev->port;
+
+	q->ibv = ibv;
+	q->qp_num = ibv->qp_num;
+	store_relaxed(&q->state, IBV_QPS_RESET);
+	if (equip(q, cap)) {
+		log_warn("QP 0x%x: out of memory; it runs unscheduled", ibv->qp_num);
+		q->may_manage = false;
+	}
+	q->activity = activity_of(q);
+	if (q->may_manage)
+		store_relaxed(&q->mode, shim.cfg.cls == RNICE_CLASS_AUTO ? QP_WATCHED : QP_MANAGED);
+	if (table_put(&shim.qps, table_ptr_key(ibv), q)) {
+		table_del(&q->ctx->qpns, table_qpn_key(ibv->qp_num), q);
+		free_qp(q);
+		return;
+	}
+	link_qp(q);
+	count_users(q, 1);
+	rnice_port_count(port, RNICE_CTR_QPS, 1);
+	if (load_relaxed(&q->mode) == QP_MANAGED)
+		rnice_port_count(port, RNICE_CTR_MANAGED_QPS, 1);
+	if (q->may_manage)
+		progress_start();
+}
+
+EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct ctx *ctx = ctx_of(pd->context);
+	uint32_t asked = attr->cap.max_send_wr;
+	struct ibv_qp *ibv;
+	struct qp *q;
+
+	if (!ctx)
+		return real()->ibv_create_qp(pd, attr);
+	pthread_mutex_lock(&shim.registry);
+	q = new_qp(ctx, attr, false);
+	if (q)
+		deepen(q, &attr->cap);
+	ibv = real()->ibv_create_qp(pd, attr);
+	if (!ibv && q && q->hide_depth) {
+		q->hide_depth = false;
+		attr->cap.max_send_wr = asked;
+		ibv = real()->ibv_create_qp(pd, attr);
+	}
+	if (ibv && q)
+		finish(q, ibv, &attr->cap);
+	else if (q)
+		free_qp(q);
+	pthread_mutex_unlock(&shim.registry);
+	return ibv;
+}
+
+/* The first fields of the extended attributes are those of the plain ones (verbs.h). */
+struct ibv_qp *hook_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+{
+	bool wr_api = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	struct ctx *ctx = ctx_of(context);
+	uint32_t asked = attr->cap.max_send_wr;
+	struct ibv_qp *ibv;
+	struct qp *q;
+
+	pthread_mutex_lock(&shim.registry);
+	q = new_qp(ctx, (struct ibv_qp_init_attr *)attr, wr_api);
+	if (q)
+		deepen(q, &attr->cap);
+	ibv = ctx->create_qp_ex(context, attr);
+	if (!ibv && q && q->hide_depth) {
+		q->hide_depth = false;
+		attr->cap.max_send_wr = asked;
+		ibv = ctx->create_qp_ex(context, attr);
+	}
+	if (ibv && q)
+		finish(q, ibv, &attr->cap);
+	else if (q)
+		free_qp(q);
+	pthread_mutex_unlock(&shim.registry);
+	return ibv;
+}
+
+/* ---- locking a QP with its CQs ---- */
+
+/* All that may touch the QP's completions and its queue, in the order of shim.h. */
+static void lock_all(struct qp *q)
+{
+	struct cq *a = q->scq, *b = q->rcq;
+
+	if (b == a || (b && !b->managed))
+		b = NULL;
+	if (b && b < a) {
+		a = q->rcq;
+		b = q->scq;
+	}
+	pthread_mutex_lock(&a->lock);
+	if (b)
+		pthread_mutex_lock(&b->lock);
+	pthread_mutex_lock(&q->ctx->dev->pump_lock);
+}
+
+static void unlock_all(struct qp *q)
+{
+	pthread_mutex_unlock(&q->ctx->dev->pump_lock);
+	if (q->rcq && q->rcq != q->scq && q->rcq->managed)
+		pthread_mutex_unlock(&q->rcq->lock);
+	pthread_mutex_unlock(&q->scq->lock);
+}
+
+/* Every completion that is in the real CQs goes to the soft queues; lock_all() held. */
+static void drain_cqs(struct qp *q)
+{
+	cq_drain(q->scq, UINT32_MAX);
+	if (q->rcq && q->rcq != q->scq && q->rcq->managed)
+		cq_drain(q->rcq, UINT32_MAX);
+}
+
+/* Providers that clean a QP's completions out of its CQs do not find those in the soft queues. */
+static void purge_soft(struct qp *q)
+{
+	if (!q->ctx->purges_cq)
+		return;
+	cq_forget_qp(q->scq, q->qp_num);
+	if (q->rcq && q->rcq != q->scq && q->rcq->managed)
+		cq_forget_qp(q->rcq, q->qp_num);
+}
+
+/* ---- modify ---- */
+
+static int modify_to_error(struct qp *q, struct ibv_qp_attr *attr, int mask)
+{
+	int err;
+
+	lock_all(q);
+	pthread_mutex_lock(&q->lock);
+	err = real()->ibv_modify_qp(q->ibv, attr, mask);
+	if (!err) {
+		store_relaxed(&q->state, IBV_QPS_ERR);
+		q->failed = true;
+		if (q->ck_done == q->ck_head)
+			complete_flush(q);
+	}
+	pthread_mutex_unlock(&q->lock);
+	unlock_all(q);
+	return err;
+}
+
+static int modify_to_reset(struct qp *q, struct ibv_qp_attr *attr, int mask)
+{
+	int err;
+
+	lock_all(q);
+	drain_cqs(q);
+	err = real()->ibv_modify_qp(q->ibv, attr, mask);
+	if (!err) {
+		drain_cqs(q); /* what completed in between; the rest is gone */
+		pthread_mutex_lock(&q->lock);
+		store_relaxed(&q->state, IBV_QPS_RESET);
+		sendq_reset(q);
+		pthread_mutex_unlock(&q->lock);
+		purge_soft(q);
+	}
+	unlock_all(q);
+	return err;
+}
+
+EXPORT int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
+{
+	struct qp *q = qp_of(ibv);
+	int err;
+
+	if (q && mask & IBV_QP_PATH_MTU && attr->path_mtu >= IBV_MTU_256 &&
+	    attr->path_mtu <= IBV_MTU_4096)
+		rnice_port_set_mtu(q->ctx->dev->port, 128u << attr->path_mtu);
+	if (!q || !q->may_manage || !(mask & IBV_QP_STATE))
+		return real()->ibv_modify_qp(ibv, attr, mask);
+	if (attr->qp_state == IBV_QPS_ERR)
+		return modify_to_error(q, attr, mask);
+	if (attr->qp_state == IBV_QPS_RESET)
+		return modify_to_reset(q, attr, mask);
+	err = real()->ibv_modify_qp(ibv, attr, mask);
+	if (!err)
+		store_relaxed(&q->state, attr->qp_state);
+	return err;
+}
+
+EXPORT int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask,
+			struct ibv_qp_init_attr *init)
+{
+	int err = real()->ibv_query_qp(ibv, attr, mask, init);
+	struct qp *q = qp_of(ibv);
+
+	if (!err && q && q->hide_depth) {
+		attr->cap.max_send_wr = q->max_wr;
+		init->cap.max_send_wr = q->max_wr;
+	}
+	return err;
+}
+
+/* ---- destroy ---- */
+
+/* Out of the list of senders and out of reach of whoever would put it back. */
+static void retire(struct qp *q, bool dying)
+{
+	lock_all(q);
+	drain_cqs(q);
+	pthread_mutex_lock(&q->lock);
+	q->dying = dying;
+	pthread_mutex_unlock(&q->lock);
+	dev_delist(q->ctx->dev, q);
+	unlock_all(q);
+	if (!dying)
+		dev_enlist(q->ctx->dev, q);
+}
+
+/* The provider's QP is gone: its last completions, then the books. */
+static void bury(struct qp *q)
+{
+	if (!q->may_manage)
+		return;
+	lock_all(q);
+	drain_cqs(q);
+	pthread_mutex_lock(&q->lock);
+	sendq_reset(q);
+	pthread_mutex_unlock(&q->lock);
+	purge_soft(q);
+	unlock_all(q);
+}
+
+/* registry held */
+static void forget(struct qp *q)
+{
+	struct rnice_port *port = q->ctx->dev->port;
+
+	table_del(&q->ctx->qpns, table_qpn_key(q->qp_num), q); /* the number may be in use again */
+	unlink_qp(q);
+	count_users(q, -1);
+	rnice_port_count(port, RNICE_CTR_QPS, -1);
+	if (load_relaxed(&q->mode) == QP_MANAGED)
+		rnice_port_count(port, RNICE_CTR_MANAGED_QPS, -1);
+	free_qp(q);
+}
+
+void qp_abandon(struct qp *q)
+{
+	table_del(&shim.qps, table_ptr_key(q->ibv), q);
+	if (q->may_manage) {
+		retire(q, true);
+		pthread_mutex_lock(&q->lock);
+		sendq_reset(q);
+		pthread_mutex_unlock(&q->lock);
+	}
+	forget(q);
+}
+
+EXPORT int ibv_destroy_qp(struct ibv_qp *ibv)
+{
+	struct qp *q = qp_of(ibv);
+	int err;
+
+	if (!q)
+		return real()->ibv_destroy_qp(ibv);
+	if (q->may_manage)
+		retire(q, true);
+	/* The address may belong to a new QP as soon as this one is freed. */
+	pthread_mutex_lock(&shim.registry);
+	table_del(&shim.qps, table_ptr_key(ibv), q);
+	pthread_mutex_unlock(&shim.registry);
+	err = real()->ibv_destroy_qp(ibv);
+	pthread_mutex_lock(&shim.registry);
+	if (err) {
+		table_put(&shim.qps, table_ptr_key(ibv), q);
+	} else {
+		bury(q);
+		forget(q);
+	}
+	pthread_mutex_unlock(&shim.registry);
+	if (err && q->may_manage)
+		retire(q, false);
+	return err;
+}
+
+/* ---- what goes past post_send and would overtake the queue ---- */
+
+int hook_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	struct ctx *ctx = ctx_of(ibv->context);
+	struct qp *q = qp_of(ibv);
+
+	if (q && load_relaxed(&q->mode) == QP_MANAGED && qp_push_out(q))
+		return ENOMEM;
+	return ctx->ops.bind_mw(ibv, mw, bind);
+}
+
+static bool has_queue(struct qp *q)
+{
+	bool any;
+
+	pthread_mutex_lock(&q->lock);
+	any = q->wr_cut != q->wr_head;
+	pthread_mutex_unlock(&q->lock);
+	return any;
+}
+
+/* Queued UD sends point to address handles: they leave before the handle does. */
+EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
+{
+	struct ctx *ctx = ctx_of(ah->context);
+	struct qp *q;
+
+	if (ctx && shim.managing) {
+		pthread_mutex_lock(&shim.registry);
+		for (q = ctx->qps; q; q = q->ctx_next)
+			if (q->may_manage && q->type == IBV_QPT_UD && has_queue(q))
+				qp_push_out(q);
+		pthread_mutex_unlock(&shim.registry);
+	}
+	return real()->ibv_destroy_ah(ah);
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The software send queue of one managed QP: a ring of captured WRs and a ring of what went to the
+ * NIC. Both are allocated with the QP; nothing is allocated while it sends.
+ */
+#include "interpose/shim.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+static uint32_t pow2_at_least(uint32_t n)
+{
+	uint32_t p = 1;
+
+	while (p < n)
+		p *= 2;
+	return p;
+}
+
+/* Chunks are told from the program's own wr_ids by this secret; see complete.c. */
+static uint64_t random_base(const struct qp *q)
+{
+	uint64_t r;
+
+	if (getrandom(&r, sizeof(r), GRND_NONBLOCK) != sizeof(r))
+		r = now_ns() * 0x9e3779b97f4a7c15ULL ^ (uint64_t)(uintptr_t)q;
+	return r;
+}
+
+int sendq_init(struct qp *q, const struct ibv_qp_cap *cap, uint32_t real_depth)
+{
+	uint32_t wrs = pow2_at_least(q->max_wr ? q->max_wr : 1);
+	uint32_t cks = pow2_at_least(real_depth ? real_depth : 1);
+
+	q->max_sge = cap->max_send_sge;
+	q->max_inline = cap->max_inline_data;
+	q->stride = (sizeof(struct swr) + q->max_sge * sizeof(struct ibv_sge) + q->max_inline + 63) &
+		    ~(size_t)63;
+	q->slots = calloc(wrs, q->stride);
+	q->chunks = calloc(cks, sizeof(*q->chunks));
+	q->chain_sges = calloc((size_t)RNICE_CHAIN * (q->max_sge ? q->max_sge : 1),
+			       sizeof(*q->chain_sges));
+	if (!q->slots || !q->chunks || !q->chain_sges) {
+		sendq_free(q);
+		return ENOMEM;
+	}
+	q->wr_mask = wrs - 1;
+	q->ck_mask = cks - 1;
+	q->ck_max = real_depth;
+	q->id_base = random_base(q);
+	return 0;
+}
+
+void sendq_free(struct qp *q)
+{
+	free(q->slots);
+	free(q->chunks);
+	free(q->chain_sges);
+	q->slots = NULL;
+	q->chunks = NULL;
+	q->chain_sges = NULL;
+}
+
+struct swr *sendq_slot(const struct qp *q, uint64_t n)
+{
+	return (struct swr *)(q->slots + (n & q->wr_mask) * q->stride);
+}
+
+static struct ibv_sge *slot_sges(struct swr *w)
+{
+	return (struct ibv_sge *)(w + 1);
+}
+
+static bool inline_payload(const struct ibv_send_wr *wr)
+{
+	return wr->send_flags & IBV_SEND_INLINE && wr->opcode != IBV_WR_RDMA_READ;
+}
+
+/* The payload of an inline WR belongs to the program again when post returns: copy it. */
+static void copy_inline(struct qp *q, struct swr *w, const struct ibv_send_wr *wr)
+{
+	struct ibv_sge *sge = slot_sges(w);
+	char *to = (char *)(sge + q->max_sge);
+	int i;
+
+	for (i = 0; i < wr->num_sge; i++) {
+		memcpy(to, (const void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
+		sge[i].addr = (uintptr_t)to;
+		to += wr->sg_list[i].length;
+	}
+}
+
+/* 0, or what the provider itself would return for it. */
+static int check(const struct qp *q, const struct ibv_send_wr *wr, uint64_t length)
+{
+	int invalid = q->ctx->invalid_is_enomem ? ENOMEM : EINVAL;
+	bool atomic = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+		      wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+
+	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->max_sge)
+		return invalid;
+	if (inline_payload(wr) && length > q->max_inline)
+		return invalid;
+	if (atomic && !q->ctx->invalid_is_enomem && (length < 8 || wr->wr.atomic.remote_addr & 7))
+		return EINVAL;
+	return 0;
+}
+
+int sendq_capture(struct qp *q, const struct ibv_send_wr *wr)
+{
+	uint64_t length;
+	struct swr *w;
+	int err;
+
+	if (q->wr_head - q->wr_done >= q->max_wr)
+		return ENOMEM;
+	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->max_sge)
+		return check(q, wr, 0);
+	length = plan_length(wr);
+	err = check(q, wr, length);
+	if (err)
+		return err;
+
+	w = sendq_slot(q, q->wr_head);
+	memset(w, 0, sizeof(*w));
+	w->wr = *wr;
+	w->wr.next = NULL;
+	w->wr.sg_list = slot_sges(w);
+	if (wr->num_sge)
+		memcpy(slot_sges(w), wr->sg_list, (size_t)wr->num_sge * sizeof(*wr->sg_list));
+	if (inline_payload(wr))
+		copy_inline(q, w, wr);
+	w->length = length;
+	w->signaled = q->all_signaled || wr->send_flags & IBV_SEND_SIGNALED;
+	w->cuttable = plan_cuttable(q->type, wr->opcode, shim.cfg.cut_imm);
+	if (q->wr_head % RNICE_SAMPLE_EVERY == 0)
+		w->t0 = now_ns();
+	q->wr_head++;
+	add_relaxed(&shim.work, 1);
+	rnice_port_count(q->ctx->dev->port, RNICE_CTR_WRS, 1);
+	rnice_port_count(q->ctx->dev->port, RNICE_CTR_QUEUED_BYTES, (int64_t)length);
+	return 0;
+}
+
+/* Bytes of queued WRs that were not cut yet leave the books. */
+static void forget_queued(struct qp *q)
+{
+	uint64_t n;
+	int64_t bytes = 0;
+	struct swr *w;
+
+	for (n = q->wr_cut; n != q->wr_head; n++) {
+		w = sendq_slot(q, n);
+		bytes += (int64_t)(w->length - w->cut);
+	}
+	sub_relaxed(&shim.work, (int64_t)(q->wr_head - q->wr_cut));
+	rnice_port_count(q->ctx->dev->port, RNICE_CTR_QUEUED_BYTES, -bytes);
+}
+
+void sendq_reset(struct qp *q)
+{
+	struct rnice_port *port = q->ctx->dev->port;
+	uint64_t now = now_ns();
+	struct chunk *c;
+
+	for (; q->ck_done != q->ck_head; q->ck_done++) {
+		c = &q->chunks[q->ck_done & q->ck_mask];
+		if (c->bytes)
+			rnice_port_done(port, c->bytes, false, now);
+		if (c->signaled)
+			sub_relaxed(&shim.work, 1);
+		if (c->room)
+			add_relaxed(&q->scq->room, 1);
+		sub_relaxed(&q->scq->inside, 1);
+	}
+	forget_queued(q);
+	q->wr_done = q->wr_cut = q->wr_head;
+	q->loose = 0;
+	q->loose_bytes = 0;
+	q->failed = false;
+	q->fail_status = 0;
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The shim's state beside the verbs objects of the program, and who may touch it when.
+ *
+ * Locks, in the order in which they may be taken:
+ *
+ *	registry -> cq->lock -> port->pump_lock -> qp->lock -> { port->list_lock, channel->lock }
+ *
+ *	registry	objects come and go; the progress thread holds it while it looks at them
+ *	cq->lock	polling the real CQ, sorting what came, the soft queue in front of it
+ *	port->pump_lock	who hands chunks to the NIC now; taken with trylock on the data path
+ *	qp->lock	the software send queue of one QP, and posting to its real SQ while managed
+ *	list_lock	the list of QPs that wait for their turn
+ *	channel->lock	events that the program has not fetched yet
+ *
+ * A bypass QP takes no lock at all.
+ */
+#ifndef RNICE_SHIM_H
+#define RNICE_SHIM_H
+
+#include "config/config.h"
+#include "interpose/log.h"
+#include "interpose/plan.h"
+#include "interpose/real.h"
+#include "interpose/table.h"
+#include "scheduler/port.h"
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <time.h>
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define EXPORT __attribute__((visibility("default")))
+#define COLD __attribute__((cold, noinline))
+
+#define load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)
+#define store_relaxed(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
+#define add_relaxed(p, v) atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
+#define sub_relaxed(p, v) atomic_fetch_sub_explicit((p), (v), memory_order_relaxed)
+
+/* Hidden completions a CQ has room for beyond what the program asked for. */
+#define RNICE_CQ_SPARE 128
+/* A managed SQ holds at least this many chunks, however small the program's own queue is. */
+#define RNICE_SQ_MIN 16
+/* Chunks that go to the NIC with one doorbell. */
+#define RNICE_CHAIN 16
+/* One send in this many is timed. */
+#define RNICE_SAMPLE_EVERY 64
+
+struct ctx;
+struct cq;
+struct qp;
+
+/* One device as this process sees it; shared by all its contexts. Never freed. */
+struct dev {
+	struct dev *next;
+	char name[RNICE_DEVICE_NAME];
+	struct rnice_port *port;
+	pthread_mutex_t pump_lock;
+	bool backlogged;	 /* as the port was told; pump_lock */
+	atomic_int again;	 /* somebody wants another round of the pump */
+	pthread_mutex_t list_lock;
+	struct qp *first, *last; /* QPs that wait for their turn */
+	atomic_int waiting;
+};
+
+struct ctx {
+	struct ibv_context *ibv;
+	struct dev *dev; /* NULL: nothing of this context is managed or counted */
+	struct ibv_context_ops ops; /* the provider's own */
+	struct ibv_qp *(*create_qp_ex)(struct ibv_context *, struct ibv_qp_init_attr_ex *);
+	struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
+	struct table qpns; /* QP number -> struct qp of QPs that may be managed */
+	struct ibv_comp_channel *hidden_made;
+	struct channel *hidden; /* for CQs that the program created without a channel */
+	struct qp *qps;
+	struct cq *cqs; /* both under registry */
+	int max_cqe;
+	bool purges_cq; /* the provider removes a QP's CQEs at destroy and RESET (mlx5, hns, mlx4) */
+	bool invalid_is_enomem; /* errno for too many SGEs or too much inline data */
+};
+
+/*
+ * A completion channel of the program (or the hidden one of a context, pub == NULL).
+ *
+ * The program sees an epoll fd in which the real fd is a member until the first QP behind this
+ * channel is managed. From then on (taken) the progress thread reads the real one, and the program
+ * is woken by an eventfd, once for each event that concerns a completion it can see.
+ */
+struct channel {
+	struct channel *next;
+	struct ibv_comp_channel *pub;
+	struct ibv_comp_channel real; /* what the provider is given */
+	struct ctx *ctx;
+	int ep, efd;
+	pthread_mutex_t lock;
+	pthread_cond_t acked;
+	bool taken;
+	struct cq *first, *last; /* CQs with events to be fetched */
+};
+
+struct cq {
+	/* read on every poll */
+	struct ibv_cq *ibv;
+	int (*real_poll)(struct ibv_cq *, int, struct ibv_wc *);
+	bool managed;		 /* for life: a managed QP may use this CQ */
+	_Atomic bool sampling;	 /* bypass: a timed send is under way */
+	_Atomic uint32_t polls;	 /* calls of the program, for the progress thread to see */
+	_Atomic uint32_t inside; /* our WRs in the NIC that may complete here */
+	_Atomic int32_t room;	 /* hidden completions that still fit */
+
+	pthread_mutex_t lock;
+	struct ibv_wc *ring; /* soft queue: completions taken off the real CQ, for the program */
+	uint32_t head, tail, mask;
+	uint32_t limit;	   /* draining stops here: the program must poll */
+	uint32_t reserved; /* ring entries promised to flushes of attached QPs */
+	struct ctx *ctx;
+	struct cq *next;     /* all managed CQs, under registry */
+	struct cq *ctx_next; /* in ctx->cqs, under registry */
+	struct qp *qps;	     /* managed QPs that send to it */
+	_Atomic bool flush_wanted; /* one of them failed outside a completion */
+	int asked;	     /* cqe the program asked for */
+	int spare;	     /* and what was added to it */
+	_Atomic int users; /* QPs attached, once per role */
+	uint32_t seen_polls; /* progress thread's */
+	bool hw_armed;	     /* an event from the NIC will come */
+
+	/* events, under channel->lock */
+	struct channel *ch; /* never NULL for a managed CQ; may be ctx->hidden */
+	struct cq *ev_next;
+	uint32_t ev_pending; /* made, not fetched */
+	uint64_t ev_fetched, ev_acked;
+	bool app_armed, app_solicited;
+	bool seen_since_arm;
+	bool muted; /* is being destroyed: no more events */
+
+	/* bypass sampling */
+	_Atomic uint64_t sample_t0;
+	uint64_t sample_wr_id;
+	uint32_t sample_qpn;
+};
+
+enum qp_mode {
+	QP_BYPASS,
+	QP_WATCHED, /* class auto, small messages now: bypass, but classified on every post */
+	QP_MANAGED,
+};
+
+/* What one WR in the NIC stands for. */
+struct chunk {
+	uint64_t bytes; /* accounted at the port: this piece and the loose ones before it */
+	uint64_t length; /* of this piece */
+	bool last;	 /* of its WR */
+	bool signaled;
+	bool room; /* holds a place in cq->room */
+};
+
+struct qp {
+	/* read on every post */
+	struct ibv_qp *ibv;
+	int (*real_post)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
+	uint64_t *activity; /* in the segment; a plain counter with one writer at a time */
+	_Atomic int mode;   /* enum qp_mode */
+
+	uint64_t unseen; /* what counts nowhere */
+	struct ctx *ctx;
+	struct cq *scq, *rcq;
+	uint32_t qp_num; /* also when @ibv is gone */
+	int counted_as;	 /* enum rnice_uncontrolled + 1; 0: none */
+	bool may_manage;
+	bool all_signaled; /* sq_sig_all: stays as the program set it, each chunk then completes */
+	bool hide_depth;   /* the real SQ is deeper than the program asked for */
+	enum ibv_qp_type type;
+	uint32_t max_sge, max_inline, max_wr;
+	uint32_t ewma; /* class auto: 16 * average bytes per WR */
+
+	pthread_mutex_t lock;
+	_Atomic int state; /* enum ibv_qp_state, as far as modify_qp told */
+	bool failed; /* an error was seen: nothing more goes to the NIC until RESET */
+	/*
+	 * Slots hold WRs, chunks what went to the NIC. Counters only grow; & mask gives the index.
+	 *
+	 *	wr_done <= wr_cut <= wr_head	completed | (partly) in the NIC | still to be cut
+	 */
+	char *slots;
+	size_t stride;
+	uint64_t wr_done, wr_cut, wr_head;
+	uint32_t wr_mask;
+	struct chunk *chunks;
+	uint64_t ck_done, ck_head;
+	uint32_t ck_mask, ck_max;
+	struct ibv_sge *chain_sges; /* scratch of issue(): RNICE_CHAIN * max_sge */
+	uint64_t id_base;     /* wr_id of chunk n is id_base + n */
+	uint64_t loose_bytes; /* in the NIC, unsignaled and not accounted yet */
+	uint32_t loose;	      /* chunks since the last signaled one */
+	enum ibv_wc_status fail_status; /* of the first WR to be flushed; 0: as the rest */
+	bool dying;
+	struct qp *cq_next;  /* in scq->qps, under scq->lock */
+	struct qp *ctx_next; /* in ctx->qps, under registry */
+
+	/* under dev->list_lock */
+	struct qp *wait_next;
+	bool listed;
+};
+
+struct shim {
+	struct rnice_config cfg;
+	bool active;   /* there is a segment and the policy is not off */
+	bool managing; /* QPs may be managed */
+	struct rnice_segment *seg;
+	struct rnice_proc *proc;
+	struct table ctxs, cqs, qps, channels;
+	pthread_mutex_t registry;
+	struct cq *all_cqs;
+	struct channel *all_channels;
+	struct dev *devs;
+	_Atomic int64_t work; /* managed WRs still to be cut, and signaled chunks in the NIC */
+};
+
+extern struct shim shim;
+
+static inline uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* state.c */
+void shim_start(void); /* at the first sign of verbs in this process; cheap when done */
+struct dev *shim_dev(const char *name); /* NULL: no room in the segment; said once */
+
+/* context.c */
+struct ctx *ctx_attach(struct ibv_context *ibv); /* patches it; NULL: stays as it is */
+static inline struct ctx *ctx_of(struct ibv_context *ibv)
+{
+	return table_get(&shim.ctxs, table_ptr_key(ibv));
+}
+
+/* cq.c */
+static inline struct cq *cq_of(struct ibv_cq *ibv)
+{
+	return ibv ? table_get(&shim.cqs, table_ptr_key(ibv)) : NULL;
+}
+int hook_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc);
+int hook_req_notify(struct ibv_cq *ibv, int solicited_only);
+struct ibv_cq_ex *hook_create_cq_ex(struct ibv_context *ibv, struct ibv_cq_init_attr_ex *attr);
+/* Room for a QP's flushes; 0 or ENOMEM. */
+int cq_reserve(struct cq *cq, uint32_t entries);
+void cq_unreserve(struct cq *cq, uint32_t entries);
+void cq_push(struct cq *cq, const struct ibv_wc *wc); /* cq->lock held */
+/* Take what the real CQ has, @max completions at most; how many. cq->lock held. */
+int cq_drain(struct cq *cq, uint32_t max);
+void cq_abandon(struct cq *cq); /* its context is closed; registry held */
+void cq_forget_qp(struct cq *cq, uint32_t qp_num); /* cq->lock held */
+
+/* channel.c */
+struct channel *channel_of(struct ibv_comp_channel *pub);
+struct channel *channel_hidden(struct ctx *ctx); /* NULL: none to be had */
+void channel_take(struct channel *ch);
+void channel_adopt(struct channel *ch, struct ibv_cq *cq); /* after a create with &ch->real */
+void channel_event(struct channel *ch, struct cq *cq);	   /* the program shall get one */
+void channel_seen(struct cq *cq, const struct ibv_wc *wc); /* a completion became visible */
+/* Waits until the program acked what it fetched; no event from then on. How many were left. */
+uint32_t channel_mute(struct cq *cq);
+void channel_unmute(struct cq *cq, uint32_t events);
+void channel_close_hidden(struct ctx *ctx);
+int channel_fetch_real(struct channel *ch, struct cq **cq); /* progress thread; EAGAIN */
+
+/* qp.c */
+static inline struct qp *qp_of(struct ibv_qp *ibv)
+{
+	return table_get(&shim.qps, table_ptr_key(ibv));
+}
+struct ibv_qp *hook_create_qp_ex(struct ibv_context *ibv, struct ibv_qp_init_attr_ex *attr);
+void qp_abandon(struct qp *q); /* its context is closed; registry held */
+int hook_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+
+/* post.c */
+int hook_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+
+/* sendq.c; qp->lock held unless said otherwise */
+int sendq_init(struct qp *q, const struct ibv_qp_cap *cap, uint32_t real_depth);
+void sendq_free(struct qp *q);
+struct swr *sendq_slot(const struct qp *q, uint64_t n);
+int sendq_capture(struct qp *q, const struct ibv_send_wr *wr);
+void sendq_reset(struct qp *q); /* forget everything, give bytes and room back */
+
+/* issue.c */
+void dev_enlist(struct dev *dev, struct qp *q); /* wants to send */
+void dev_delist(struct dev *dev, struct qp *q); /* pump_lock held */
+void dev_pump(struct dev *dev);
+/* Put the whole queue into the NIC whatever the window says; no lock held. 0, or ETIMEDOUT. */
+int qp_push_out(struct qp *q);
+
+/* complete.c; cq->lock held */
+void complete_wc(struct cq *cq, const struct ibv_wc *wc, uint64_t now);
+void complete_flush(struct qp *q); /* q failed and has nothing in the NIC: flush its queue */
+
+/* progress.c */
+void progress_start(void);
+void progress_wake(void); /* there is work; cheap when the thread is awake */
+bool progress_watch(int fd); /* a real channel fd to wait on */
+void progress_unwatch(int fd);
+void progress_child(void); /* after fork: there is no thread here */
+
+#endif

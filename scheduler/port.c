@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Admission: take, done, and whose turn it is.
+ *
+ * The window holds without a lock because each process publishes before it looks:
+ *
+ *	process P                           process Q
+ *	W1: taken_P += bytes  (seq_cst)     W1: taken_Q += bytes  (seq_cst)
+ *	R1: read taken_Q      (seq_cst)     R1: read taken_P      (seq_cst)
+ *	    over the window? take it back       over the window? take it back
+ *
+ * All W1 and R1 have one order. Of any set of takes that stand, the last W1 saw all the others in
+ * its R1, and found them, with itself, within the window. So at no time do more bytes stand than
+ *
+ *	window, or window - 1 + one take, if that take was the only one of its process
+ *
+ * of the window in force when they were taken. Both may take back: then the one that is behind in
+ * virtual time looks again for a moment before it gives up.
+ *
+ * Turn: a process that was refused though it holds less than its share is owed. Whoever is more
+ *than `slack` bytes of virtual time ahead of one that is owed waits; so over any time two
+ *backlogged processes differ by at most twice the slack and a chunk. Whoever does not ask
+ *(asked_us) or cannot use its turn (own limits) is not waited for.
+ */
+#include "scheduler/port.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "config/config.h"
+#include "scheduler/proc.h"
+#include "telemetry/histogram.h"
+
+#define UPKEEP_NS 250000
+#define TICKED_NS 5000000 /* rules older than this must be renewed before anything is admitted */
+#define SKEW_NS 50000000  /* a flow wrong for so long is not just between two instructions */
+#define VTIME_SANE (INT64_C(1) << 41)
+#define AGAIN 16 /* looks before giving up what was published */
+
+/* The others on the device, at one glance. */
+struct others {
+	uint64_t bytes;	 /* in the NIC */
+	unsigned rivals; /* that have a backlog */
+	bool backlog;	 /* any of them? least is set */
+	uint64_t least;	 /* virtual time of the last of those with a backlog */
+	bool owed;	 /* any owed? first is set */
+	uint64_t first;	 /* virtual time of the last of those owed */
+	unsigned first_slot;
+};
+
+enum verdict { FITS, NO_ROOM, NOT_MY_TURN, OWN_LIMIT, RATE_LIMIT };
+
+static bool earlier(uint64_t a, uint64_t b)
+{
+	return (int64_t)(a - b) < 0;
+}
+
+static void look_at(struct others *o, const struct shm_flow *flow, unsigned slot, uint64_t now,
+		    uint64_t stale, uint64_t silent)
+{
+	uint32_t want = load_relaxed(&flow->want);
+	uint64_t v;
+
+	if (rnice_fresh(load_relaxed(&flow->moved), now, stale))
+		o->bytes += rnice_flow_inflight(flow);
+	if (!want || !rnice_fresh(load_relaxed(&flow->asked), now, silent))
+		return;
+	v = rnice_flow_vtime(flow);
+	o->rivals++;
+	if (!o->backlog || earlier(v, o->least))
+		o->least = v;
+	o->backlog = true;
+	if (want & FLOW_OWED && (!o->owed || earlier(v, o->first))) {
+		o->owed = true;
+		o->first = v;
+		o->first_slot = slot;
+	}
+}
+
+/* Cost: one line of the segment for each other member. */
+static __attribute__((noinline)) void look_at_members(const struct rnice_port *port, uint64_t now,
+						      struct others *o)
+{
+	const struct shm *shm = port->proc->seg->shm;
+	const struct shm_device *dev = port->dev;
+	uint64_t stale = load_relaxed(&dev->rules.stale_us) * UINT64_C(1000);
+	uint64_t silent = load_relaxed(&dev->rules.asked_us) * UINT64_C(1000);
+
+	for (unsigned w = 0; w < SHM_MEMBER_WORDS; w++) {
+		uint64_t mask = load_seq_cst(&dev->members[w]) & ~port->self[w];
+
+		for (; mask; mask &= mask - 1) {
+			unsigned slot = w * 64 + (unsigned)__builtin_ctzll(mask);
+
+			look_at(o, &shm->slot[slot].flow[port->index], slot, now, stale, silent);
+		}
+	}
+}
+
+/* R1. */
+static inline void look(const struct rnice_port *port, uint64_t now, struct others *o)
+{
+	uint64_t rest = 0;
+
+	for (unsigned w = 0; w < SHM_MEMBER_WORDS; w++)
+		rest |= load_seq_cst(&port->dev->members[w]) & ~port->self[w];
+	*o = (struct others){0};
+	if (rest)
+		look_at_members(port, now, o);
+}
+
+static inline uint64_t window_of(const struct rnice_port *port)
+{
+	return port->fixed_window ? port->fixed_window : load_relaxed(&port->dev->rules.window);
+}
+
+/* Own bytes in the NIC that still count; a caller that gives back too much has none. */
+static inline uint64_t counted(const struct rnice_port *port, uint64_t inflight, uint64_t now)
+{
+	uint64_t stale = load_relaxed(&port->dev->rules.stale_us) * UINT64_C(1000);
+
+	if ((int64_t)inflight <= 0 || !rnice_fresh(load_relaxed(&port->flow->moved), now, stale))
+		return 0;
+	return inflight;
+}
+
+/* Is there room for @bytes beside @mine of this process and what the others have? */
+static inline enum verdict room(const struct rnice_port *port, const struct others *o,
+				uint64_t mine, uint64_t bytes)
+{
+	uint64_t window = window_of(port), total = mine + o->bytes;
+
+	if (unlikely(o->rivals && mine && mine + bytes > window / (o->rivals + 1)))
+		return OWN_LIMIT;
+	if (likely(total + bytes <= window) || (mine == 0 && (total < window || total == 0)))
+		return FITS;
+	return o->bytes ? NO_ROOM : OWN_LIMIT;
+}
+
+/* Is somebody waiting who is owed bytes, and too far behind @v? */
+static inline bool must_wait(const struct rnice_port *port, const struct others *o, uint64_t v)
+{
+	return unlikely(o->owed) &&
+	       (int64_t)(v - o->first) > (int64_t)load_relaxed(&port->dev->rules.slack);
+}
+
+/* Is nobody owed bytes before this process, at virtual time @v? */
+static bool first_in_line(const struct rnice_port *port, const struct others *o, uint64_t v)
+{
+	return !o->owed || earlier(v, o->first) ||
+	       (v == o->first && port->proc->index < o->first_slot);
+}
+
+/* Virtual time not before @v. */
+static void lift_to(struct rnice_port *port, uint64_t v)
+{
+	int64_t behind = (int64_t)(v - rnice_flow_vtime(port->flow));
+
+	if (behind > 0 || behind < -VTIME_SANE)
+		store_relaxed(&port->flow->lift, v - load_relaxed(&port->flow->taken));
+}
+
+/* Back from an idle spell: what was not used meanwhile is not owed. */
+static void forget_credit(struct rnice_port *port, const struct others *o)
+{
+	lift_to(port, o->backlog ? o->least : load_relaxed(&port->dev->vclock));
+}
+
+static void set_want(struct rnice_port *port, uint32_t want)
+{
+	if (load_relaxed(&port->flow->want) != want)
+		store_relaxed(&port->flow->want, want);
+}
+
+static uint32_t backlog_of(const struct rnice_port *port)
+{
+	return load_relaxed(&port->backlog) ? FLOW_BACKLOG : 0;
+}
+
+static __attribute__((noinline)) bool refuse(struct rnice_port *port, enum verdict why,
+					     uint64_t now)
+{
+	if (why == RATE_LIMIT)
+		set_want(port, 0); /* no matter what the others do */
+	else if (why == OWN_LIMIT)
+		set_want(port, backlog_of(port));
+	else
+		set_want(port, FLOW_BACKLOG | FLOW_OWED);
+	store_relaxed(&port->flow->asked, now);
+	return false;
+}
+
+/* The flow says other than the truth: if it goes on saying so, mend it. */
+static void mend_flow(struct rnice_port *port, uint64_t now)
+{
+	uint64_t skew = load_relaxed(&port->flow->taken) - load_relaxed(&port->flow->done) -
+			load_relaxed(&port->inflight);
+
+	if (skew != load_relaxed(&port->skew)) {
+		store_relaxed(&port->skew, skew);
+		store_relaxed(&port->skew_at, now);
+	} else if (skew && now - load_relaxed(&port->skew_at) > SKEW_NS) {
+		add_release(&port->flow->done, skew);
+		add_relaxed(&port->flow->lost, skew);
+		store_relaxed(&port->skew, 0);
+	}
+}
+
+/*
+ * Renew the rules if it is time. False: they are old, and another process is just about it: a first
+ * take after a pause has to wait for it (if it died: for RNICE_TICK_NS).
+ */
+static bool renew_rules(struct rnice_port *port, uint64_t now)
+{
+	struct shm_device *dev = port->dev;
+	uint64_t last = load_relaxed(&dev->tick);
+
+	if (rnice_fresh(last, now, RNICE_TICK_NS))
+		/* T2 acquire, pairs with T1 in tick.c. */
+		return rnice_fresh(load_acquire(&dev->ticked), now, TICKED_NS);
+	if (cas_seq_cst(&dev->tick, last, now)) {
+		rnice_tick(port, now);
+		return true;
+	}
+	return rnice_fresh(load_acquire(&dev->ticked), now, TICKED_NS);
+}
+
+/*
+ * What a process does about every UPKEEP_NS when it asks. False: @bytes must not go now: the rules
+ * are missing, or they changed so that @bytes was cut by a chunk length no longer in force.
+ */
+static __attribute__((noinline)) bool upkeep(struct rnice_port *port, uint64_t bytes, uint64_t now)
+{
+	uint64_t *word = &port->dev->members[port->proc->index / 64];
+	uint64_t bit = UINT64_C(1) << (port->proc->index % 64);
+	uint32_t before;
+
+	store_relaxed(&port->upkeep_at, now);
+	if (!rnice_proc_owns(port->proc)) {
+		store_relaxed(&port->lost, 1);
+		return true;
+	}
+	store_relaxed(&port->proc->slot->beat, now);
+	if (!(load_relaxed(word) & bit))
+		or_seq_cst(word, bit);
+	mend_flow(port, now);
+	before = rnice_port_chunk(port);
+	if (!renew_rules(port, now))
+		return false;
+	return bytes > before || bytes <= rnice_port_chunk(port);
+}
+
+/* The slot is lost: this process looks after itself alone, and writes to private memory only. */
+static bool take_alone(struct rnice_port *port, uint64_t bytes)
+{
+	uint64_t mine = add_relaxed(&port->inflight, bytes);
+
+	if ((int64_t)mine <= 0 || mine + bytes <= window_of(port) || port->observe)
+		return true;
+	sub_relaxed(&port->inflight, bytes);
+	return false;
+}
+
+/* W1, R1, and back again if there is no room after all. */
+static bool publish(struct rnice_port *port, uint64_t bytes, uint64_t now)
+{
+	uint64_t before = add_relaxed(&port->inflight, bytes);
+	uint64_t v = rnice_flow_vtime(port->flow);
+	struct others o;
+
+	add_seq_cst(&port->flow->taken, bytes);
+	for (int i = 0; i < AGAIN; i++) {
+		look(port, now, &o);
+		if (likely(room(port, &o, counted(port, before, now), bytes) == FITS))
+			return true;
+		if (!first_in_line(port, &o, v))
+			break;
+		cpu_relax();
+	}
+	sub_relaxed(&port->flow->taken, bytes);
+	sub_relaxed(&port->inflight, bytes);
+	return false;
+}
+
+static bool admit(struct rnice_port *port, uint64_t bytes, uint64_t now)
+{
+	uint64_t silent = load_relaxed(&port->dev->rules.asked_us) * UINT64_C(1000);
+	struct others o;
+	enum verdict v;
+
+	look(port, now, &o);
+	if (unlikely(!rnice_fresh(load_relaxed(&port->flow->asked), now, silent)))
+		forget_credit(port, &o);
+	v = room(port, &o, counted(port, load_relaxed(&port->inflight), now), bytes);
+	if (unlikely(v != FITS))
+		return refuse(port, v, now);
+	if (must_wait(port, &o, rnice_flow_vtime(port->flow))) {
+		lift_to(port, o.first); /* nothing, unless the distance is garbage */
+		return refuse(port, NOT_MY_TURN, now);
+	}
+	if (unlikely(!publish(port, bytes, now)))
+		return refuse(port, NO_ROOM, now);
+	return true;
+}
+
+static bool take(struct rnice_port *port, uint64_t bytes, uint64_t now)
+{
+	if (unlikely(load_relaxed(&port->lost)))
+		return take_alone(port, bytes);
+	if (unlikely(port->observe)) {
+		add_relaxed(&port->inflight, bytes);
+		add_seq_cst(&port->flow->taken, bytes);
+	} else if (!admit(port, bytes, now)) {
+		return false;
+	}
+	set_want(port, backlog_of(port));
+	store_relaxed(&port->flow->asked, now);
+	store_relaxed(&port->flow->moved, now);
+	return true;
+}
+
+bool rnice_port_take(struct rnice_port *port, uint64_t bytes, uint64_t now)
+{
+	struct rnice_bucket *bucket = &port->proc->bucket;
+
+	if (unlikely(!rnice_fresh(load_relaxed(&port->upkeep_at), now, UPKEEP_NS)) &&
+	    !upkeep(port, bytes, now))
+		return false;
+	if (likely(!bucket->rate))
+		return take(port, bytes, now);
+	if (!rnice_bucket_take(bucket, bytes, now))
+		return load_relaxed(&port->lost) ? false : refuse(port, RATE_LIMIT, now);
+	if (take(port, bytes, now))
+		return true;
+	rnice_bucket_return(bucket, bytes);
+	return false;
+}
+
+void rnice_port_done(struct rnice_port *port, uint64_t bytes, bool ok, uint64_t now)
+{
+	sub_relaxed(&port->inflight, bytes);
+	if (unlikely(load_relaxed(&port->lost)))
+		return;
+	if (unlikely(!ok))
+		add_relaxed(&port->flow->lost, bytes);
+	/* A1 release, pairs with A2 in rnice_flow_inflight(): done seen => its taken seen. */
+	add_release(&port->flow->done, bytes);
+	store_relaxed(&port->flow->asked, now);
+	store_relaxed(&port->flow->moved, now);
+}
+
+uint64_t rnice_port_retry_ns(const struct rnice_port *port, uint64_t now)
+{
+	struct rnice_bucket *bucket = &port->proc->bucket;
+	uint64_t ns = load_relaxed(&port->dev->rules.retry_ns);
+	uint64_t wait = rnice_bucket_wait(bucket, now);
+
+	ns = ns < 20000 ? 20000 : ns > 1000000 ? 1000000 : ns;
+	return wait > ns ? wait : ns;
+}
+
+void rnice_port_backlog(struct rnice_port *port, bool any, uint64_t now)
+{
+	struct others o;
+
+	store_relaxed(&port->backlog, any);
+	if (load_relaxed(&port->lost))
+		return;
+	if (any) {
+		if (!rnice_fresh(load_relaxed(&port->upkeep_at), now, UPKEEP_NS))
+			upkeep(port, 0, now);
+		look(port, now, &o);
+		forget_credit(port, &o);
+	}
+	store_relaxed(&port->flow->asked, now);
+	set_want(port, backlog_of(port));
+}
+
+uint32_t rnice_port_chunk(const struct rnice_port *port)
+{
+	uint32_t chunk, mtu;
+
+	if (port->fixed_chunk)
+		return port->fixed_chunk;
+	chunk = load_relaxed(&port->dev->rules.chunk);
+	mtu = load_relaxed(&port->mtu);
+	if (unlikely(chunk < mtu || chunk == 0))
+		return mtu ? mtu : RNICE_MTU_DEFAULT;
+	return likely(chunk <= RNICE_CHUNK_MAX) ? chunk : RNICE_CHUNK_MAX;
+}
+
+void rnice_port_set_mtu(struct rnice_port *port, uint32_t mtu)
+{
+	if (mtu <= load_relaxed(&port->mtu) || mtu > RNICE_CHUNK_MAX)
+		return;
+	store_relaxed(&port->mtu, mtu);
+	if (!load_relaxed(&port->lost))
+		store_relaxed(&port->flow->mtu, mtu);
+}
+
+void rnice_port_count(struct rnice_port *port, enum rnice_counter which, int64_t n)
+{
+	if ((unsigned)which < RNICE_CTR_COUNT && !load_relaxed(&port->lost))
+		add_relaxed(&port->flow->counter[which], (uint64_t)n);
+}
+
+void rnice_port_latency(struct rnice_port *port, uint64_t ns)
+{
+	if (!load_relaxed(&port->lost))
+		add_relaxed(&port->flow->latency[rnice_histogram_bucket(ns)], 1);
+}

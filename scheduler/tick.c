@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the control loop sees and writes. At most one tick per RNICE_TICK_NS and device, run by the
+ * process that happened to ask; a winner that dies here costs one tick.
+ *
+ * Cost: one pass over the member slots, and over their activity lines until one is found that
+ * changed: a few microseconds for a few processes. With nobody active at most LINES_PER_TICK lines
+ * are looked at, the rest in the next ticks; after a pause all are, so that the first chunk of a
+ * bulk program is already admitted by the right rules.
+ */
+#include "scheduler/proc.h"
+
+#include <string.h>
+
+#define MSEC UINT64_C(1000000)
+#define LINES_PER_TICK 1024
+#define PAUSE_NS (5 * MSEC)   /* a tick this late looks at everything */
+#define SILENT_NS (2 * MSEC)  /* a process that has bytes and is silent for so long may be dead */
+#define RECHECK_NS (4 * MSEC) /* but look at each only so often */
+#define IDLE_RECHECK_NS (256 * MSEC)
+#define CHECKS_PER_TICK 8 /* each is some system calls, ~10 us */
+#define VTIME_SANE (INT64_C(1) << 41)
+
+struct tick {
+	struct rnice_port *port;
+	struct shm *shm;
+	struct shm_device *dev;
+	uint64_t now;
+	bool paused;
+	struct rnice_control_in in;
+	/* virtual time to start from: the least of those with a backlog, or the most of all */
+	bool any_backlog, any;
+	uint64_t least, most;
+	unsigned checks;
+};
+
+static bool in_use(const struct shm_slot *slot)
+{
+	uint64_t word = load_relaxed(&slot->owner);
+
+	/* S2 acquire, pairs with S1 in proc.c. */
+	return word && load_acquire(&slot->ready) == word;
+}
+
+static uint64_t posts_of(const struct shm_slot *slot, const struct shm_flow *flow, unsigned *lines)
+{
+	uint64_t mask = load_relaxed(&flow->lines);
+	uint64_t posts = load_relaxed(&flow->posts) + load_relaxed(&flow->retired);
+
+	*lines += 1 + (unsigned)__builtin_popcountll(mask);
+	for (; mask; mask &= mask - 1)
+		posts += load_relaxed(&slot->line[__builtin_ctzll(mask)].posts);
+	return posts;
+}
+
+/* Did a latency QP of anybody post since its line was last looked at? */
+static bool find_activity(struct tick *t)
+{
+	unsigned s = (unsigned)(load_relaxed(&t->dev->cursor) % RNICE_MAX_PROCS), lines = 0;
+	bool active = false;
+
+	for (unsigned i = 0; i < RNICE_MAX_PROCS; i++, s = (s + 1) % RNICE_MAX_PROCS) {
+		struct shm_slot *slot = &t->shm->slot[s];
+		uint64_t *seen = &t->dev->watch[s].posts, posts;
+
+		if (!rnice_is_member(t->dev, s))
+			continue;
+		if (!t->paused && lines > LINES_PER_TICK)
+			break;
+		posts = posts_of(slot, &slot->flow[t->port->index], &lines);
+		if (posts == load_relaxed(seen))
+			continue;
+		store_relaxed(seen, posts);
+		active = true;
+		if (!t->paused)
+			break;
+	}
+	/* An active one is asked first again; otherwise the search goes on where it stopped. */
+	store_relaxed(&t->dev->cursor, s);
+	return active;
+}
+
+/* The owner of @slot may be dead. */
+static void check_owner(struct tick *t, unsigned slot, uint64_t recheck)
+{
+	uint64_t *checked = &t->dev->watch[slot].checked;
+	uint64_t word = load_relaxed(&t->shm->slot[slot].owner);
+	const struct rnice_owner *me = &t->port->proc->me;
+
+	if (slot == t->port->proc->index || t->checks == CHECKS_PER_TICK || !word ||
+	    rnice_fresh(load_relaxed(checked), t->now, recheck))
+		return;
+	store_relaxed(checked, t->now);
+	t->checks++;
+	if (rnice_owner_judge(me, word) == RNICE_GONE)
+		rnice_proc_reap(t->port->proc->seg, me, slot, word);
+}
+
+static void note_vtime(struct tick *t, const struct shm_flow *flow, bool backlog)
+{
+	uint64_t v = rnice_flow_vtime(flow);
+
+	if (backlog && (!t->any_backlog || (int64_t)(v - t->least) < 0))
+		t->least = v;
+	if (!t->any || (int64_t)(v - t->most) > 0)
+		t->most = v;
+	t->any_backlog |= backlog;
+	t->any = true;
+}
+
+static void note_bytes(struct tick *t, unsigned s, const struct shm_flow *flow, bool moving)
+{
+	uint64_t *seen = &t->dev->watch[s].done;
+	uint64_t inflight = rnice_flow_inflight(flow);
+	uint64_t done = load_relaxed(&flow->done) - load_relaxed(&flow->lost);
+	uint64_t served = done - load_relaxed(seen);
+
+	store_relaxed(seen, done);
+	if (served < UINT64_C(1) << 40) /* otherwise: a new owner started from 0, or garbage */
+		t->in.done += served;
+	if (moving)
+		t->in.inflight += inflight;
+}
+
+static void look_at(struct tick *t, unsigned s)
+{
+	struct shm_slot *slot = &t->shm->slot[s];
+	struct shm_flow *flow = &slot->flow[t->port->index];
+	uint64_t stale = load_relaxed(&t->dev->rules.stale_us) * UINT64_C(1000);
+	uint64_t silent = load_relaxed(&t->dev->rules.asked_us) * UINT64_C(1000);
+	bool asked = rnice_fresh(load_relaxed(&flow->asked), t->now, silent);
+	bool moving = rnice_fresh(load_relaxed(&flow->moved), t->now, stale);
+	bool backlog = asked && load_relaxed(&flow->want) & FLOW_BACKLOG;
+	uint64_t preempt = load_relaxed(&slot->preempt_ns);
+	uint32_t mtu = load_relaxed(&flow->mtu);
+
+	note_bytes(t, s, flow, moving);
+	if (asked || moving)
+		note_vtime(t, flow, backlog);
+	t->in.backlog |= backlog;
+	if (backlog || s == t->port->proc->index) {
+		if (preempt && (!t->in.preempt_ns || preempt < t->in.preempt_ns))
+			t->in.preempt_ns = preempt;
+		if (mtu > t->in.mtu)
+			t->in.mtu = mtu;
+	}
+	if (!rnice_fresh(load_relaxed(&flow->asked), t->now, SILENT_NS))
+		check_owner(t, s,
+			    rnice_flow_inflight(flow) || load_relaxed(&flow->want)
+				    ? RECHECK_NS
+				    : IDLE_RECHECK_NS);
+}
+
+/* A bit without a process behind it costs every asker a look: drop it. */
+static void drop_member(struct tick *t, unsigned s)
+{
+	uint64_t bit = UINT64_C(1) << (s % 64);
+
+	and_relaxed(&t->dev->members[s / 64], ~bit);
+	if (in_use(&t->shm->slot[s]) &&
+	    load_relaxed(&t->shm->slot[s].flow[t->port->index].used) == 1)
+		or_seq_cst(&t->dev->members[s / 64], bit);
+}
+
+static void look_around(struct tick *t)
+{
+	for (unsigned s = 0; s < RNICE_MAX_PROCS; s++) {
+		if (!rnice_is_member(t->dev, s))
+			continue;
+		if (in_use(&t->shm->slot[s]) &&
+		    load_relaxed(&t->shm->slot[s].flow[t->port->index].used) == 1)
+			look_at(t, s);
+		else
+			drop_member(t, s);
+	}
+}
+
+static void advance_vclock(struct tick *t)
+{
+	uint64_t old = load_relaxed(&t->dev->vclock), new = t->any_backlog ? t->least : t->most;
+	int64_t step = (int64_t)(new - old);
+
+	/* Never back, except out of garbage. */
+	if (t->any && (step > 0 || step < -VTIME_SANE))
+		store_relaxed(&t->dev->vclock, new);
+}
+
+static void publish(struct shm_device *dev, const struct rnice_rules *r, uint64_t now)
+{
+	store_relaxed(&dev->rules.window, r->window);
+	store_relaxed(&dev->rules.slack, r->slack);
+	store_relaxed(&dev->rules.chunk, r->chunk);
+	store_relaxed(&dev->rules.stale_us, r->stale_us);
+	store_relaxed(&dev->rules.asked_us, r->asked_us);
+	store_relaxed(&dev->rules.retry_ns, r->retry_ns);
+	/* T1 release, pairs with T2 acquire in port.c: ticked now => these rules or newer. */
+	store_release(&dev->ticked, now);
+}
+
+void rnice_tick(struct rnice_port *port, uint64_t now)
+{
+	struct shm_device *dev = port->dev;
+	struct tick t = {.port = port, .shm = port->proc->seg->shm, .dev = dev, .now = now};
+	uint64_t words[RNICE_CONTROL_WORDS];
+	struct rnice_control c;
+	struct rnice_rules rules;
+
+	t.in.now = now;
+	t.paused = !rnice_fresh(load_relaxed(&dev->ticked), now, PAUSE_NS);
+	look_around(&t);
+	t.in.active = find_activity(&t);
+	advance_vclock(&t);
+	for (unsigned i = 0; i < RNICE_CONTROL_WORDS; i++)
+		words[i] = load_relaxed(&dev->control[i]);
+	memcpy(&c, words, sizeof(c));
+	rnice_control_step(&c, &t.in, &rules);
+	memcpy(words, &c, sizeof(c));
+	for (unsigned i = 0; i < RNICE_CONTROL_WORDS; i++)
+		store_relaxed(&dev->control[i], words[i]);
+	publish(dev, &rules, now);
+}

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# The programs that tests and benches run; included by the Makefile.
+
+link = @mkdir -p $(@D)
+LINK = $(Q)$(call say,LINK,$@) $(CC) $(FLAGS) -o $@ $(filter %.c %.o %.a,$^)
+
+# Unit tests: one Criterion program per tests/unit/test_*.c, linked with all that needs no NIC.
+UNIT_OBJ := $(call objects,$(CORE_SRC) interpose/plan.c interpose/table.c)
+UNIT     := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c))
+$(UNIT): $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(UNIT_OBJ)
+	$(LINK) -lcriterion -lpthread
+
+# Simulation and races of the scheduler: plain programs.
+SCHED := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/scheduler/*.c))
+$(SCHED): $(BUILD)/tests/scheduler/%: $(BUILD)/tests/scheduler/%.o $(call objects,$(CORE_SRC))
+	$(LINK) -lpthread -lm
+
+# `rnice stat` needs a segment to look at.
+COMMAND := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/command/*.c))
+$(COMMAND): $(BUILD)/tests/command/%: $(BUILD)/tests/command/%.o $(call objects,$(CORE_SRC))
+	$(LINK)
+
+TEST_PROGRAMS += $(UNIT) $(SCHED) $(COMMAND)
