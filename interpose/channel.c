@@ -205,11 +205,54 @@ static struct ibv_cq *real_event(struct channel *ch)
 	return ibv;
 }
 
+/*
+ * Arming writes the number of the last event that was read (mlx5: arm_sn, cq.c of libmlx5). Two
+ * threads, one reading and one arming, could put an old number over a new one, and the NIC would
+ * wait for ever: both happen under ch->lock.
+ */
+int channel_arm_for_program(struct cq *cq, int solicited_only)
+{
+	struct channel *ch = cq->ch;
+	int err;
+
+	pthread_mutex_lock(&ch->lock);
+	cq->app_armed = ch->pub != NULL;
+	cq->app_solicited = solicited_only;
+	cq->seen_since_arm = false;
+	err = cq->ctx->ops.req_notify_cq(cq->ibv, solicited_only);
+	pthread_mutex_unlock(&ch->lock);
+	return err;
+}
+
+void channel_arm(struct cq *cq)
+{
+	struct channel *ch = cq->ch;
+
+	pthread_mutex_lock(&ch->lock);
+	/* Armed for solicited completions by the program: that stays, and ticks serve for ours. */
+	if (!cq->app_armed || !cq->app_solicited)
+		cq->hw_armed = !cq->ctx->ops.req_notify_cq(cq->ibv, 0);
+	pthread_mutex_unlock(&ch->lock);
+}
+
+bool channel_needs_us(struct cq *cq, bool *armed)
+{
+	bool taken;
+
+	pthread_mutex_lock(&cq->ch->lock);
+	taken = cq->ch->taken;
+	*armed = cq->app_armed;
+	pthread_mutex_unlock(&cq->ch->lock);
+	return taken;
+}
+
 int channel_fetch_real(struct channel *ch, struct cq **cq)
 {
 	struct ibv_cq *ibv;
 
+	pthread_mutex_lock(&ch->lock);
 	ibv = real_event(ch);
+	pthread_mutex_unlock(&ch->lock);
 	if (!ibv)
 		return EAGAIN;
 	*cq = cq_of(ibv);

@@ -119,6 +119,7 @@ int cq_drain(struct cq *cq, uint32_t max)
 
 	if (unlikely(load_relaxed(&cq->flush_wanted)) && atomic_exchange(&cq->flush_wanted, false))
 		flush_failed(cq);
+	memset(wc, 0, sizeof(wc)); /* providers leave fields alone that do not apply */
 	while (sum < max && ring_count(cq) < cq->limit) {
 		n = cq->real_poll(cq->ibv, BATCH, wc);
 		if (n <= 0)
@@ -226,12 +227,7 @@ int hook_req_notify(struct ibv_cq *ibv, int solicited_only)
 
 	if (!cq || !cq->ch)
 		return ctx->ops.req_notify_cq(ibv, solicited_only);
-	pthread_mutex_lock(&cq->ch->lock);
-	cq->app_armed = cq->ch->pub != NULL;
-	cq->app_solicited = solicited_only;
-	cq->seen_since_arm = false;
-	pthread_mutex_unlock(&cq->ch->lock);
-	return ctx->ops.req_notify_cq(ibv, solicited_only);
+	return channel_arm_for_program(cq, solicited_only);
 }
 
 /* ---- create and destroy ---- */

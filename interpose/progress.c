@@ -115,37 +115,26 @@ static void read_channel(int fd)
 
 /* ---- progress ---- */
 
-/* Nobody polls this CQ, or the program sleeps on it: events must come to us. registry held */
-static void arm(struct cq *cq)
-{
-	bool solicited;
-
-	pthread_mutex_lock(&cq->ch->lock);
-	solicited = cq->app_armed && cq->app_solicited;
-	pthread_mutex_unlock(&cq->ch->lock);
-	if (solicited) /* the NIC keeps that arming; we look in with each tick instead */
-		return;
-	cq->hw_armed = !cq->ctx->ops.req_notify_cq(cq->ibv, 0);
-	cq_drain(cq, UINT32_MAX); /* what came before the arming makes no event */
-}
-
-/* registry held. True if the program has left this CQ to us. */
+/*
+ * registry held. True if the program has left this CQ to us: it has not polled since the last look,
+ * or sleeps until an event. Then events must come to us.
+ */
 static bool drive(struct cq *cq)
 {
 	uint32_t polls = load_relaxed(&cq->polls);
-	bool ours, armed_by_app;
+	bool idle = polls == cq->seen_polls, armed;
 
-	pthread_mutex_lock(&cq->ch->lock);
-	armed_by_app = cq->app_armed;
-	pthread_mutex_unlock(&cq->ch->lock);
-	ours = polls == cq->seen_polls || armed_by_app;
 	cq->seen_polls = polls;
-	if (!ours || (!armed_by_app && !load_relaxed(&cq->inside) && !load_relaxed(&cq->flush_wanted)))
+	if (!channel_needs_us(cq, &armed) || (!idle && !armed))
+		return false;
+	if (!armed && !load_relaxed(&cq->inside) && !load_relaxed(&cq->flush_wanted))
 		return false;
 	pthread_mutex_lock(&cq->lock);
 	cq_drain(cq, UINT32_MAX);
-	if (!cq->hw_armed && (armed_by_app || load_relaxed(&cq->inside)))
-		arm(cq);
+	if (!cq->hw_armed && (armed || load_relaxed(&cq->inside))) {
+		channel_arm(cq);
+		cq_drain(cq, UINT32_MAX); /* what came before the arming makes no event */
+	}
 	pthread_mutex_unlock(&cq->lock);
 	return true;
 }

@@ -269,6 +269,10 @@ void channel_seen(struct cq *cq, const struct ibv_wc *wc); /* a completion becam
 uint32_t channel_mute(struct cq *cq);
 void channel_unmute(struct cq *cq, uint32_t events);
 void channel_close_hidden(struct ctx *ctx);
+int channel_arm_for_program(struct cq *cq, int solicited_only);
+void channel_arm(struct cq *cq); /* for the progress thread; cq->lock held */
+/* Is the progress thread in charge of its events? *@armed: the program waits for one. */
+bool channel_needs_us(struct cq *cq, bool *armed);
 int channel_fetch_real(struct channel *ch, struct cq **cq); /* progress thread; EAGAIN */
 
 /* qp.c */

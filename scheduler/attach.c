@@ -113,9 +113,11 @@ uint64_t *rnice_port_activity_line(struct rnice_port *port)
 		i = (unsigned)__builtin_ctzll(~taken);
 	} while (!cas_weak_relaxed(&proc->lines, &taken, taken | UINT64_C(1) << i));
 	line = &proc->slot->line[i];
-	store_relaxed(&line->posts, 0);
-	store_relaxed(&line->device, port->index + 1);
-	or_relaxed(&port->flow->lines, UINT64_C(1) << i);
+	if (rnice_proc_owns(proc)) {
+		store_relaxed(&line->posts, 0);
+		store_relaxed(&line->device, port->index + 1);
+		or_relaxed(&port->flow->lines, UINT64_C(1) << i);
+	}
 	return &line->posts;
 }
 
@@ -131,9 +133,11 @@ void rnice_port_activity_release(struct rnice_port *port, uint64_t *line)
 	if (i >= SHM_LINES)
 		return;
 	bit = UINT64_C(1) << i;
-	/* Added before it is taken away: the sum goes up for a moment, which shows activity. */
-	add_relaxed(&port->flow->retired, load_relaxed(line));
-	and_relaxed(&port->flow->lines, ~bit);
-	store_relaxed(&slot->line[i].device, 0);
+	if (rnice_proc_owns(port->proc)) {
+		/* Moved, not dropped: otherwise the sum changes and looks like a post. */
+		add_relaxed(&port->flow->retired, load_relaxed(line));
+		and_relaxed(&port->flow->lines, ~bit);
+		store_relaxed(&slot->line[i].device, 0);
+	}
 	and_relaxed(&port->proc->lines, ~bit);
 }

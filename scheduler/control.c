@@ -31,6 +31,9 @@
 #define RATE_MAX UINT64_C(2000000000000) /* bytes/s; above it is garbage */
 #define PAUSE_NS (20 * MSEC)		 /* a tick this late: the device was idle */
 #define SPAN_MIN_NS (10 * MSEC)
+#define SPAN_LONG_NS (200 * MSEC)
+#define SPAN_SHORT_NS (4 * MSEC)
+#define SPAN_PACKETS 256
 #define SPAN_MAX_NS SEC
 #define RATE_FADE_NS (10 * SEC)
 #define FORGET_NS (10 * SEC) /* a latency program silent for so long starts anew */
@@ -40,11 +43,15 @@
 #define BLIND_CHUNK (16U << 10)
 #define BLIND_STALE_NS (250 * MSEC)
 
+#define ARM_CHUNKS 128
 #define ARM_MIN_NS (20 * MSEC)
-#define ARM_MAX_NS (200 * MSEC)
+#define ARM_MAX_NS (400 * MSEC)
 #define GAP_MIN_NS (100 * MSEC)
 #define GAP_MAX_NS (8 * SEC)
 #define ARMS 4 /* present, other, present, other */
+
+#define PACED_PERCENT 95
+#define PACED_CHUNK_NS UINT64_C(50000) /* chunks that take less are not paced */
 
 static const uint8_t ladder[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32};
 #define STEPS (sizeof(ladder) / sizeof(ladder[0]))
@@ -88,6 +95,9 @@ static void make_sane(struct rnice_control *c, uint64_t now)
 	c->trial_gap = clamp(c->trial_gap, GAP_MIN_NS, GAP_MAX_NS);
 	if (c->trial_at > now + GAP_MAX_NS)
 		c->trial_at = now;
+	c->stride = clamp(c->stride, 1, STEPS);
+	if (c->full > RATE_MAX)
+		c->full = 0;
 	c->chunk = clamp(c->chunk, 1, RNICE_CHUNK_MAX);
 }
 
@@ -118,23 +128,29 @@ static void begin_span(struct rnice_control *c, const struct rnice_control_in *i
 	c->span_busy = in->backlog;
 }
 
-static void measure(struct rnice_control *c, const struct rnice_control_in *in)
+/*
+ * Is @bound, over @ns, a rate to believe? A shaper lets some packets through at once after a pause,
+ * which must not count as speed: so not before many packets' time, or if it is far more than known.
+ */
+static bool believable(const struct rnice_control *c, uint64_t bound, uint64_t ns, uint64_t enough)
 {
-	uint64_t ns = in->now - c->span_at, bytes, bound;
+	return !c->rate || ns >= enough || (ns >= SPAN_SHORT_NS && bound / 3 * 2 > c->rate);
+}
 
+static void measure(struct rnice_control *c, const struct rnice_control_in *in, uint64_t mtu)
+{
+	uint64_t ns = in->now - c->span_at, bytes, bound = 0, enough;
+
+	enough = clamp(SPAN_PACKETS * time_of(c, mtu, 0), SPAN_MIN_NS, SPAN_LONG_NS);
 	bytes = c->span_bytes += in->done;
-	c->span_busy = c->span_busy && in->backlog;
-	if (bytes == 0 || bytes / 2 < c->span_inflight) {
-		if (ns > SPAN_MAX_NS)
-			begin_span(c, in);
-		return;
-	}
-	bound = clamp(rnice_muldiv(bytes - c->span_inflight, SEC, ns), 1, RATE_MAX);
-	if (bound > c->rate)
+	c->span_busy = c->span_busy && in->backlog && !c->pace;
+	if (bytes / 2 >= c->span_inflight)
+		bound = clamp(rnice_muldiv(bytes - c->span_inflight, SEC, ns), 0, RATE_MAX);
+	if (bound > c->rate && believable(c, bound, ns, enough))
 		c->rate = bound;
-	if (ns < SPAN_MIN_NS || (bytes / 16 < c->span_inflight && ns < SPAN_MAX_NS))
+	if (ns < SPAN_MAX_NS && (ns < enough || bytes / 16 < c->span_inflight || !bytes))
 		return;
-	if (c->span_busy)
+	if (c->span_busy && bound && bound < c->rate)
 		c->rate -= rnice_muldiv(c->rate - bound, clamp(ns, 0, RATE_FADE_NS), RATE_FADE_NS);
 	begin_span(c, in);
 }
@@ -161,7 +177,7 @@ static void run_open(struct rnice_control *c, uint64_t mtu)
 static void begin_arm(struct rnice_control *c, uint64_t trial)
 {
 	c->trial = trial;
-	c->arm_left = clamp(64 * time_of(c, c->chunk, 0), ARM_MIN_NS, ARM_MAX_NS);
+	c->arm_left = clamp(ARM_CHUNKS * time_of(c, c->chunk, 0), ARM_MIN_NS, ARM_MAX_NS);
 	c->arm_skip = 1; /* the first tick still sees chunks of the arm before */
 }
 
@@ -171,10 +187,19 @@ static void begin_trial(struct rnice_control *c)
 		c->down = 0;
 	else if (c->step == STEPS - 1)
 		c->down = 1;
-	c->trial_step = c->down ? c->step - 1 : c->step + 1;
+	if (c->down)
+		c->trial_step = c->step - clamp(c->stride, 1, c->step);
+	else
+		c->trial_step = c->step + clamp(c->stride, 1, STEPS - 1 - c->step);
 	memset(c->arm_bytes, 0, sizeof(c->arm_bytes));
 	memset(c->arm_ns, 0, sizeof(c->arm_ns));
 	begin_arm(c, 1);
+}
+
+/* Full speed is @rate by the last trial. One bad trial does not halve it. */
+static void note_full(struct rnice_control *c, uint64_t rate)
+{
+	c->full = rate > c->full ? rate : c->full - (c->full - rate) / 4;
 }
 
 static void judge_trial(struct rnice_control *c, uint64_t now)
@@ -185,13 +210,18 @@ static void judge_trial(struct rnice_control *c, uint64_t now)
 
 	if (other >= rnice_muldiv(present, enough, 1000) && c->arm_bytes[0]) {
 		c->step = c->trial_step;
+		c->stride *= 2;
 		c->trial_gap = GAP_MIN_NS;
+		c->trial_at = now;
+		note_full(c, other);
 	} else {
+		c->stride = 1;
 		c->down = !c->down;
 		c->trial_gap = clamp(2 * c->trial_gap, GAP_MIN_NS, GAP_MAX_NS);
+		c->trial_at = now + c->trial_gap;
+		note_full(c, present);
 	}
 	c->trial = 0;
-	c->trial_at = now + c->trial_gap;
 }
 
 /* One more tick of @ns with a backlog: account it to the arm that ran. */
@@ -226,6 +256,8 @@ static void run_protected(struct rnice_control *c, const struct rnice_control_in
 
 	c->chunk = chunk_of(bytes_in(c->rate, preempt / 2), mtu);
 	c->window = ladder[step] * c->chunk;
+	if (!c->trial && time_of(c, c->chunk, 0) > clamp(preempt, PACED_CHUNK_NS, SEC))
+		c->pace = rnice_muldiv(c->full, PACED_PERCENT, 100);
 }
 
 static void write_rules(const struct rnice_control *c, const struct rnice_control_in *in,
@@ -242,7 +274,8 @@ static void write_rules(const struct rnice_control *c, const struct rnice_contro
 	out->chunk = (uint32_t)c->chunk;
 	out->stale_us = (uint32_t)(clamp(stale, 20 * MSEC, 10 * SEC) / 1000);
 	out->asked_us = (uint32_t)(clamp(asked, 2 * MSEC, 20 * MSEC) / 1000);
-	out->retry_ns = (uint32_t)clamp(time_of(c, c->chunk, MSEC / 10), MSEC / 50, MSEC);
+	out->retry_us = (uint16_t)(clamp(time_of(c, c->chunk, MSEC / 10), MSEC / 50, MSEC) / 1000);
+	out->paced = c->pace != 0;
 }
 
 void rnice_control_step(struct rnice_control *c, const struct rnice_control_in *in,
@@ -257,10 +290,11 @@ void rnice_control_step(struct rnice_control *c, const struct rnice_control_in *
 		begin_span(c, in);
 		c->trial = 0;
 	} else {
-		measure(c, in);
+		measure(c, in, mtu);
 		if (rnice_control_protected(c, in->now) && c->backlog && in->backlog)
 			advance_trial(c, in, ns);
 	}
+	c->pace = 0;
 	if (rnice_control_protected(c, in->now))
 		run_protected(c, in, mtu);
 	else

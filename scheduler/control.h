@@ -12,8 +12,9 @@
  *at most about 10 ms of bytes before it: the window, one tick until it is seen, one chunk.
  *
  * PROTECTED: a chunk is half of preempt_ns of measured service, within [MTU, 1 MiB], and the window
- * is the least number of chunks that keeps the port busy. That number is found by trials, see
- * control.c.
+ * is the least number of chunks that keeps the port busy, found by trials. On a slow port, where
+ *one packet takes longer than preempt_ns, bulk is held to 95 % of full speed, so that no queue
+ *stands. See control.c.
  */
 #ifndef RNICE_CONTROL_H
 #define RNICE_CONTROL_H
@@ -46,7 +47,8 @@ struct rnice_rules {
 	uint32_t chunk;
 	uint32_t stale_us; /* bytes that have not moved for so long do not count any more */
 	uint32_t asked_us; /* who has not asked for so long does not compete any more */
-	uint32_t retry_ns; /* the service time of a chunk, about */
+	uint16_t retry_us; /* the service time of a chunk, about */
+	uint16_t paced;	   /* chunks go by the clock, too */
 };
 
 /* Kept between ticks, in the segment: whatever is in it, a step brings it back to sense. */
@@ -63,7 +65,9 @@ struct rnice_control {
 	/* protected: chunks in the window, as a step of the ladder; the trial of another step */
 	uint64_t step, trial, trial_step, trial_at, trial_gap, arm_left, arm_skip;
 	uint64_t arm_bytes[2], arm_ns[2];
-	uint64_t down; /* direction of the next trial */
+	uint64_t down, stride; /* the next trial */
+	uint64_t full;	       /* bytes/s in trials at the present step; 0: none yet */
+	uint64_t pace;	       /* bytes/s to hold bulk to; 0: the window alone does */
 };
 #define RNICE_CONTROL_WORDS (sizeof(struct rnice_control) / sizeof(uint64_t))
 

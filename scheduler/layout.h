@@ -10,6 +10,7 @@
  *	device.name     each process that attaches: the same bytes      relaxed
  *	device.members  a process its own bit; the tick a dead one's    atomic or, and
  *	device.tick     whoever wins the tick                           CAS old -> now
+ *	device.due      whoever was admitted                            CAS
  *	device, rest    the winner of the tick                          relaxed
  *	slot.owner      claim, reclaim, release                         CAS
  *	slot, rest      the owner; who reclaims it, before it is free   relaxed
@@ -107,6 +108,9 @@ struct shm_device {
 	/* one line: what a process reads each time it asks */
 	uint64_t members[SHM_MEMBER_WORDS] shm_line;
 	struct rnice_rules rules;
+	/* one line: the clock that chunks go by, if rules.paced */
+	uint64_t pace shm_line; /* bytes/s */
+	uint64_t due;		/* when the next chunk may go */
 	/* the tick's own */
 	uint64_t tick shm_line; /* when the last one began; CAS claims the next */
 	uint64_t ticked;	/* when the last one published */
@@ -136,7 +140,7 @@ struct rnice_segment {
 
 _Static_assert(sizeof(struct shm_activity) == SHM_LINE, "one writer per line");
 _Static_assert(__builtin_offsetof(struct shm_flow, posts) == SHM_LINE, "one line to ask");
-_Static_assert(__builtin_offsetof(struct shm_device, tick) -
+_Static_assert(__builtin_offsetof(struct shm_device, pace) -
 			       __builtin_offsetof(struct shm_device, members) ==
 		       SHM_LINE,
 	       "one line of rules");

@@ -33,8 +33,13 @@
 
 #define UPKEEP_NS 250000
 #define TICKED_NS 5000000 /* rules older than this must be renewed before anything is admitted */
-#define SKEW_NS 50000000  /* a flow wrong for so long is not just between two instructions */
+#define SKEW_NS 20000000  /* a flow wrong for so long is not just between two instructions ... */
+#define SKEW_SEEN 16	  /* ... if it was each time somebody looked */
 #define VTIME_SANE (INT64_C(1) << 41)
+#define DUE_SANE \
+	INT64_C(10000000000) /* ns ahead; also the longest that one message delays others */
+#define RETRY_MIN_NS 20000
+#define RETRY_MAX_NS 1000000
 #define AGAIN 16 /* looks before giving up what was published */
 
 /* The others on the device, at one glance. */
@@ -137,11 +142,23 @@ static inline enum verdict room(const struct rnice_port *port, const struct othe
 	return o->bytes ? NO_ROOM : OWN_LIMIT;
 }
 
+/* Has it asked lately? */
+static inline bool competes(const struct rnice_port *port, uint64_t now)
+{
+	return rnice_fresh(load_relaxed(&port->flow->asked), now,
+			   load_relaxed(&port->dev->rules.asked_us) * UINT64_C(1000));
+}
+
+/* Garbage must not make a distance that nobody can catch up with. */
+static inline uint64_t slack_of(const struct rnice_port *port)
+{
+	return load_relaxed(&port->dev->rules.slack) % VTIME_SANE;
+}
+
 /* Is somebody waiting who is owed bytes, and too far behind @v? */
 static inline bool must_wait(const struct rnice_port *port, const struct others *o, uint64_t v)
 {
-	return unlikely(o->owed) &&
-	       (int64_t)(v - o->first) > (int64_t)load_relaxed(&port->dev->rules.slack);
+	return unlikely(o->owed) && (int64_t)(v - o->first) > (int64_t)slack_of(port);
 }
 
 /* Is nobody owed bytes before this process, at virtual time @v? */
@@ -160,10 +177,14 @@ static void lift_to(struct rnice_port *port, uint64_t v)
 		store_relaxed(&port->flow->lift, v - load_relaxed(&port->flow->taken));
 }
 
-/* Back from an idle spell: what was not used meanwhile is not owed. */
-static void forget_credit(struct rnice_port *port, const struct others *o)
+/*
+ * Back from an idle spell: what was not used meanwhile is not owed. After a short one (it asked
+ * within asked_us) up to @keep bytes are: a program that posts message by message is idle between
+ * any two.
+ */
+static void forget_credit(struct rnice_port *port, const struct others *o, uint64_t keep)
 {
-	lift_to(port, o->backlog ? o->least : load_relaxed(&port->dev->vclock));
+	lift_to(port, (o->backlog ? o->least : load_relaxed(&port->dev->vclock)) - keep);
 }
 
 static void set_want(struct rnice_port *port, uint32_t want)
@@ -196,12 +217,14 @@ static void mend_flow(struct rnice_port *port, uint64_t now)
 	uint64_t skew = load_relaxed(&port->flow->taken) - load_relaxed(&port->flow->done) -
 			load_relaxed(&port->inflight);
 
-	if (skew != load_relaxed(&port->skew)) {
+	if (skew != load_relaxed(&port->skew) || !skew) {
 		store_relaxed(&port->skew, skew);
 		store_relaxed(&port->skew_at, now);
-	} else if (skew && now - load_relaxed(&port->skew_at) > SKEW_NS) {
-		add_release(&port->flow->done, skew);
+		store_relaxed(&port->skew_seen, 0);
+	} else if (add_relaxed(&port->skew_seen, 1) >= SKEW_SEEN &&
+		   !rnice_fresh(load_relaxed(&port->skew_at), now, SKEW_NS)) {
 		add_relaxed(&port->flow->lost, skew);
+		add_release(&port->flow->done, skew);
 		store_relaxed(&port->skew, 0);
 	}
 }
@@ -261,6 +284,38 @@ static bool take_alone(struct rnice_port *port, uint64_t bytes)
 	return false;
 }
 
+/* ns until the pace lets the next chunk go; 0: now. Stamps far ahead are garbage. */
+static uint64_t pace_wait(const struct rnice_port *port, uint64_t now)
+{
+	uint64_t wait;
+
+	if (likely(!load_relaxed(&port->dev->rules.paced)))
+		return 0;
+	wait = load_relaxed(&port->dev->due) - now;
+	return (int64_t)wait > 0 && wait < DUE_SANE ? wait : 0;
+}
+
+/*
+ * @bytes went: the next may go when they are served at the pace. Who comes late does not delay
+ * those behind it: the schedule goes on, up to two chunks late. Relaxed: the stamp publishes
+ * nothing.
+ */
+static __attribute__((noinline)) void keep_pace(struct rnice_port *port, uint64_t bytes,
+						uint64_t now)
+{
+	uint64_t pace = load_relaxed(&port->dev->pace), old = load_relaxed(&port->dev->due), due;
+	uint64_t late = 2 * rnice_muldiv(rnice_port_chunk(port), 1000000000, pace ? pace : 1);
+	uint64_t time = rnice_muldiv(bytes, 1000000000, pace ? pace : 1);
+
+	if (late > DUE_SANE || time > DUE_SANE)
+		return;
+	do {
+		due = old;
+		if ((int64_t)(now - due) > (int64_t)late || (int64_t)(due - now) > DUE_SANE)
+			due = now - late;
+	} while (!cas_weak_relaxed(&port->dev->due, &old, due + time));
+}
+
 /* W1, R1, and back again if there is no room after all. */
 static bool publish(struct rnice_port *port, uint64_t bytes, uint64_t now)
 {
@@ -284,13 +339,12 @@ static bool publish(struct rnice_port *port, uint64_t bytes, uint64_t now)
 
 static bool admit(struct rnice_port *port, uint64_t bytes, uint64_t now)
 {
-	uint64_t silent = load_relaxed(&port->dev->rules.asked_us) * UINT64_C(1000);
 	struct others o;
 	enum verdict v;
 
 	look(port, now, &o);
-	if (unlikely(!rnice_fresh(load_relaxed(&port->flow->asked), now, silent)))
-		forget_credit(port, &o);
+	if (unlikely(!competes(port, now)))
+		forget_credit(port, &o, 0);
 	v = room(port, &o, counted(port, load_relaxed(&port->inflight), now), bytes);
 	if (unlikely(v != FITS))
 		return refuse(port, v, now);
@@ -298,8 +352,10 @@ static bool admit(struct rnice_port *port, uint64_t bytes, uint64_t now)
 		lift_to(port, o.first); /* nothing, unless the distance is garbage */
 		return refuse(port, NOT_MY_TURN, now);
 	}
-	if (unlikely(!publish(port, bytes, now)))
+	if (unlikely(pace_wait(port, now)) || unlikely(!publish(port, bytes, now)))
 		return refuse(port, NO_ROOM, now);
+	if (unlikely(load_relaxed(&port->dev->rules.paced)))
+		keep_pace(port, bytes, now);
 	return true;
 }
 
@@ -351,11 +407,11 @@ void rnice_port_done(struct rnice_port *port, uint64_t bytes, bool ok, uint64_t 
 
 uint64_t rnice_port_retry_ns(const struct rnice_port *port, uint64_t now)
 {
-	struct rnice_bucket *bucket = &port->proc->bucket;
-	uint64_t ns = load_relaxed(&port->dev->rules.retry_ns);
-	uint64_t wait = rnice_bucket_wait(bucket, now);
+	uint64_t wait = rnice_bucket_wait(&port->proc->bucket, now), ns = pace_wait(port, now);
 
-	ns = ns < 20000 ? 20000 : ns > 1000000 ? 1000000 : ns;
+	if (!ns)
+		ns = load_relaxed(&port->dev->rules.retry_us) * UINT64_C(1000);
+	ns = ns < RETRY_MIN_NS ? RETRY_MIN_NS : ns > RETRY_MAX_NS ? RETRY_MAX_NS : ns;
 	return wait > ns ? wait : ns;
 }
 
@@ -370,10 +426,13 @@ void rnice_port_backlog(struct rnice_port *port, bool any, uint64_t now)
 		if (!rnice_fresh(load_relaxed(&port->upkeep_at), now, UPKEEP_NS))
 			upkeep(port, 0, now);
 		look(port, now, &o);
-		forget_credit(port, &o);
+		forget_credit(port, &o, competes(port, now) ? slack_of(port) : 0);
+		/* Whoever was refused just before stays owed. */
+		set_want(port, load_relaxed(&port->flow->want) | FLOW_BACKLOG);
+	} else {
+		set_want(port, 0);
 	}
 	store_relaxed(&port->flow->asked, now);
-	set_want(port, backlog_of(port));
 }
 
 uint32_t rnice_port_chunk(const struct rnice_port *port)

@@ -18,7 +18,8 @@ struct rnice_port;
 int rnice_port_attach(struct rnice_proc *proc, const char *name, struct rnice_port **out);
 void rnice_port_detach(struct rnice_port *port);
 
-/* The path MTU in bytes of a QP that goes out by this device: chunks are never auto-sized below it. */
+/* The path MTU in bytes of a QP that goes out by this device: chunks are never auto-sized below it.
+ */
 void rnice_port_set_mtu(struct rnice_port *port, uint32_t mtu);
 
 /* The chunk length in force for this process, bytes, >= 1. Cheap: one load. */
@@ -31,7 +32,8 @@ uint32_t rnice_port_chunk(const struct rnice_port *port);
  * always admitted, even if larger than the window.
  */
 bool rnice_port_take(struct rnice_port *port, uint64_t bytes, uint64_t now);
-/* @bytes left the NIC; @ok false for errors and flushes (they say nothing about the service rate). */
+/* @bytes left the NIC; @ok false for errors and flushes (they say nothing about the service rate).
+ */
 void rnice_port_done(struct rnice_port *port, uint64_t bytes, bool ok, uint64_t now);
 /* Upper bound of how long to wait before asking again if no own completion comes first. */
 uint64_t rnice_port_retry_ns(const struct rnice_port *port, uint64_t now);
@@ -42,8 +44,8 @@ void rnice_port_backlog(struct rnice_port *port, bool any, uint64_t now);
 /* Counters of rnice stat; relaxed adds on this process's own lines. */
 void rnice_port_count(struct rnice_port *port, enum rnice_counter which, int64_t n);
 
-/* An activity line for one latency QP, one writer at a time; the QP's poster increments it by a plain
- * relaxed load + store. Never NULL: when all lines are taken, QPs share one. */
+/* An activity line for one latency QP, one writer at a time; the QP's poster increments it by a
+ * plain relaxed load + store. Never NULL: when all lines are taken, QPs share one. */
 uint64_t *rnice_port_activity_line(struct rnice_port *port);
 void rnice_port_activity_release(struct rnice_port *port, uint64_t *line);
 

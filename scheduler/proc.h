@@ -23,16 +23,16 @@ struct rnice_port {
 	unsigned refs;	/* attach minus detach; 0: not in use */
 
 	/* from the settings */
-	uint32_t fixed_chunk;  /* 0: the rules' */
-	uint64_t fixed_window; /* 0: the rules' */
-	bool observe;	       /* everything is admitted */
+	uint32_t fixed_chunk;		 /* 0: the rules' */
+	uint64_t fixed_window;		 /* 0: the rules' */
+	bool observe;			 /* everything is admitted */
 	uint64_t self[SHM_MEMBER_WORDS]; /* this process's bit among the members */
 
 	/* changed by any thread, atomically */
-	uint64_t inflight shm_line; /* bytes admitted and not done: the truth */
-	uint64_t upkeep_at;	    /* when this process last looked after itself */
-	uint64_t skew, skew_at;	    /* the flow in the segment is wrong by, since */
-	uint32_t backlog;	    /* as told by rnice_port_backlog() */
+	uint64_t inflight shm_line;	   /* bytes admitted and not done: the truth */
+	uint64_t upkeep_at;		   /* when this process last looked after itself */
+	uint64_t skew, skew_at, skew_seen; /* the flow in the segment is wrong by, since */
+	uint32_t backlog;		   /* as told by rnice_port_backlog() */
 	uint32_t mtu;
 	uint32_t lost; /* the slot is somebody else's: write there no more */
 };

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -143,12 +144,23 @@ static int open_unnamed(const char *path, char temp[SHM_PATH])
 	return open(temp, O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR | O_CLOEXEC, 0600);
 }
 
+/* Beyond RLIMIT_FSIZE the kernel does not only refuse, it sends SIGXFSZ. */
+static bool too_large(void)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+	       limit.rlim_cur < sizeof(struct shm);
+}
+
 /* 0 or an errno. */
 static int fill_file(int fd)
 {
 	struct shm_header h;
 	int err;
 
+	if (too_large())
+		return EFBIG;
 	if (fchmod(fd, 0600) != 0) /* whatever the umask took away */
 		return errno;
 	err = posix_fallocate(fd, 0, sizeof(struct shm));

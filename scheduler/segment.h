@@ -33,15 +33,15 @@ enum rnice_uncontrolled {
 
 /* Per process and device; one writer (the owner), read by anybody. All monotonic unless "now". */
 enum rnice_counter {
-	RNICE_CTR_QPS,		 /* now: QPs alive */
-	RNICE_CTR_MANAGED_QPS,	 /* now: of these, managed */
-	RNICE_CTR_WRS,		 /* send WRs taken from the program on managed QPs */
-	RNICE_CTR_BYTES,	 /* bytes completed on managed QPs */
-	RNICE_CTR_CHUNKS,	 /* WRs given to the NIC for them */
-	RNICE_CTR_CUT_WRS,	 /* program WRs that became more than one chunk */
-	RNICE_CTR_QUEUED_BYTES,	 /* now: accepted, not yet in the NIC */
-	RNICE_CTR_INFLIGHT_BYTES,/* now: in the NIC */
-	RNICE_CTR_UNCONTROLLED,	 /* RNICE_UNC_KINDS counters start here */
+	RNICE_CTR_QPS,		  /* now: QPs alive */
+	RNICE_CTR_MANAGED_QPS,	  /* now: of these, managed */
+	RNICE_CTR_WRS,		  /* send WRs taken from the program on managed QPs */
+	RNICE_CTR_BYTES,	  /* bytes completed on managed QPs */
+	RNICE_CTR_CHUNKS,	  /* WRs given to the NIC for them */
+	RNICE_CTR_CUT_WRS,	  /* program WRs that became more than one chunk */
+	RNICE_CTR_QUEUED_BYTES,	  /* now: accepted, not yet in the NIC */
+	RNICE_CTR_INFLIGHT_BYTES, /* now: in the NIC */
+	RNICE_CTR_UNCONTROLLED,	  /* RNICE_UNC_KINDS counters start here */
 	RNICE_CTR_COUNT = RNICE_CTR_UNCONTROLLED + RNICE_UNC_KINDS
 };
 
@@ -55,8 +55,8 @@ int rnice_segment_open(const char *name, bool create, struct rnice_segment **out
 void rnice_segment_close(struct rnice_segment *seg); /* accepts NULL */
 
 struct rnice_proc_info {
-	uint8_t cls;	/* enum rnice_class */
-	uint8_t policy; /* enum rnice_policy */
+	uint8_t cls;				  /* enum rnice_class */
+	uint8_t policy;				  /* enum rnice_policy */
 	uint64_t preempt_ns, chunk, window, rate; /* as in struct rnice_config */
 };
 
@@ -87,7 +87,9 @@ struct rnice_proc_stat {
 	} dev[RNICE_MAX_DEVICES];
 };
 /* False when the slot or device is free. Consistent enough for a person, not atomic. */
-bool rnice_segment_device(const struct rnice_segment *seg, unsigned dev, struct rnice_device_stat *out);
-bool rnice_segment_proc(const struct rnice_segment *seg, unsigned slot, struct rnice_proc_stat *out);
+bool rnice_segment_device(const struct rnice_segment *seg, unsigned dev,
+			  struct rnice_device_stat *out);
+bool rnice_segment_proc(const struct rnice_segment *seg, unsigned slot,
+			struct rnice_proc_stat *out);
 
 #endif

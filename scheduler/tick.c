@@ -185,14 +185,17 @@ static void advance_vclock(struct tick *t)
 		store_relaxed(&t->dev->vclock, new);
 }
 
-static void publish(struct shm_device *dev, const struct rnice_rules *r, uint64_t now)
+static void publish(struct shm_device *dev, const struct rnice_rules *r, uint64_t pace,
+		    uint64_t now)
 {
+	store_relaxed(&dev->pace, pace);
 	store_relaxed(&dev->rules.window, r->window);
 	store_relaxed(&dev->rules.slack, r->slack);
 	store_relaxed(&dev->rules.chunk, r->chunk);
 	store_relaxed(&dev->rules.stale_us, r->stale_us);
 	store_relaxed(&dev->rules.asked_us, r->asked_us);
-	store_relaxed(&dev->rules.retry_ns, r->retry_ns);
+	store_relaxed(&dev->rules.retry_us, r->retry_us);
+	store_relaxed(&dev->rules.paced, r->paced);
 	/* T1 release, pairs with T2 acquire in port.c: ticked now => these rules or newer. */
 	store_release(&dev->ticked, now);
 }
@@ -217,5 +220,5 @@ void rnice_tick(struct rnice_port *port, uint64_t now)
 	memcpy(words, &c, sizeof(c));
 	for (unsigned i = 0; i < RNICE_CONTROL_WORDS; i++)
 		store_relaxed(&dev->control[i], words[i]);
-	publish(dev, &rules, now);
+	publish(dev, &rules, c.pace, now);
 }

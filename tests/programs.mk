@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # The programs that tests and benches run; included by the Makefile.
 
-link = @mkdir -p $(@D)
 LINK = $(Q)$(call say,LINK,$@) $(CC) $(FLAGS) -o $@ $(filter %.c %.o %.a,$^)
 
 # Unit tests: one Criterion program per tests/unit/test_*.c, linked with all that needs no NIC.
@@ -21,3 +20,19 @@ $(COMMAND): $(BUILD)/tests/command/%: $(BUILD)/tests/command/%.o $(call objects,
 	$(LINK)
 
 TEST_PROGRAMS += $(UNIT) $(SCHED) $(COMMAND)
+
+# The emulated ConnectX, preloaded below libibverbs and libmlx5.
+EMU := $(BUILD)/mlx5emu.so
+$(EMU): $(call objects,$(wildcard tests/mlx5emu/*.c))
+	$(Q)$(call say,LINK,$@) $(CC) $(FLAGS) -shared -o $@ $^ -lpthread -ldl
+
+# Own verbs programs for the testbed and the emulated device.
+IT_PARTS = $(BUILD)/tests/integration/verbs_util.o
+it_objects = $(call objects,$(wildcard tests/integration/$(1).c tests/integration/$(1)_*.c))
+IT := $(patsubst %.c,$(BUILD)/%,$(filter-out %_util.c,$(foreach p,$(wildcard tests/integration/*.c), \
+	$(if $(findstring _,$(notdir $(p))),,$(p)))))
+.SECONDEXPANSION:
+$(IT): $(BUILD)/tests/integration/%: $$(call it_objects,%) $$(IT_PARTS)
+	$(LINK) -libverbs -lrdmacm -lpthread -lm
+
+TEST_PROGRAMS += $(EMU) $(IT)

@@ -329,6 +329,7 @@ void *fd_get(int fd, enum fd_kind kind);
 int real_open(const char *path, int flags, mode_t mode);
 int real_close(int fd);
 ssize_t real_read(int fd, void *buf, size_t n);
+ssize_t real_write(int fd, const void *buf, size_t n);
 void *real_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off);
 int real_munmap(void *addr, size_t len);
 #define EMU_MAJOR 231
@@ -342,6 +343,7 @@ int queue_fd(const struct emu_queue *q);
 void queue_put(struct emu_queue *q, const void *ev, uint32_t len, enum emu_src src, uint32_t slot);
 ssize_t queue_read(struct emu_queue *q, void *buf, size_t n);
 void queue_purge(struct emu_queue *q, enum emu_src src, uint32_t slot);
+void queue_move(struct emu_queue *from, struct emu_queue *to, enum emu_src src, uint32_t slot);
 void queue_close(struct emu_queue *q);
 
 /* --- uverbs.c: the ioctl dispatcher --- */

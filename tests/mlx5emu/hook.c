@@ -126,6 +126,11 @@ ssize_t real_read(int fd, void *buf, size_t n)
 	return next.read ? next.read(fd, buf, n) : syscall(SYS_read, fd, buf, n);
 }
 
+ssize_t real_write(int fd, const void *buf, size_t n)
+{
+	return next.write ? next.write(fd, buf, n) : syscall(SYS_write, fd, buf, n);
+}
+
 void *real_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off)
 {
 	if (next.mmap)
@@ -257,12 +262,14 @@ static int fstat_any(int fd, struct stat *st)
 	int ret = next.fstat ? next.fstat(fd, st) : (int)syscall(SYS_fstat, fd, st);
 	struct emu_ctx *ctx;
 
-	if (ret || !self.seg || !S_ISREG(st->st_mode))
+	if (ret || !self.seg)
 		return ret;
 	if (fd_kind(fd) == FD_CM) {
 		fake_stat(-2, st);
 		return 0;
 	}
+	if (!S_ISREG(st->st_mode))
+		return 0;
 	ctx = ctx_of_fd(fd);
 	if (ctx)
 		fake_stat(ctx->dev, st);
@@ -341,7 +348,7 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 {
 	if (fd_kind(fd) == FD_CM)
 		return cm_write(fd, buf, n);
-	return next.write ? next.write(fd, buf, n) : syscall(SYS_write, fd, buf, n);
+	return real_write(fd, buf, n);
 }
 
 EXPORT int close(int fd)

@@ -21,6 +21,7 @@
 #define SHORT_NS 20000u
 #define MEDIUM_NS 50000u
 #define LONG_NS 250000u
+#define SLOW_NS 100000000u /* only rdma_cm identifiers: look for dead peers */
 
 /* The thread lets a waiting control call go first: the mutex alone would not be fair. */
 void nic_lock(void)
@@ -135,11 +136,12 @@ static void nap(struct emu_proc *p, uint32_t seen, uint64_t idle_ns)
 	uint64_t ns = idle_ns < 5000000	    ? SHORT_NS
 		      : idle_ns < 100000000 ? MEDIUM_NS
 					    : LONG_NS;
-	struct timespec ts = {.tv_nsec = ns};
+	struct timespec ts = {.tv_nsec = self.nqps ? ns : SLOW_NS};
 
 	atomic_store(&p->asleep, 1);
 	if (atomic_load(&p->wake) == seen)
-		syscall(SYS_futex, &p->wake, FUTEX_WAIT, seen, self.nqps ? &ts : NULL, NULL, 0);
+		syscall(SYS_futex, &p->wake, FUTEX_WAIT, seen,
+			self.nqps || self.ncms ? &ts : NULL, NULL, 0);
 	atomic_store(&p->asleep, 0);
 }
 

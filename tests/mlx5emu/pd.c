@@ -164,6 +164,14 @@ int xrcd_close(struct emu_ctx *ctx, uint64_t handle)
 	return 0;
 }
 
+/* ff00::/8, or an IPv4 group in IPv4-mapped form as RoCE v2 has it */
+static bool is_group(const uint8_t gid[16])
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+	return gid[0] == 0xff || (!memcmp(gid, mapped, 12) && (gid[12] & 0xf0) == 0xe0);
+}
+
 int mcast_attach(struct emu_req *r, bool attach)
 {
 	struct ib_uverbs_attach_mcast cmd;
@@ -174,7 +182,7 @@ int mcast_attach(struct emu_req *r, bool attach)
 	if (req_in(r, UVERBS_ATTR_CORE_IN, &cmd, sizeof(cmd)))
 		return EINVAL;
 	h = handle_get(r->ctx, UVERBS_OBJECT_QP, cmd.qp_handle);
-	if (!h || cmd.gid[0] != 0xff || self.seg->qp[h->slot].type != IBV_QPT_UD)
+	if (!h || !is_group(cmd.gid) || self.seg->qp[h->slot].type != IBV_QPT_UD)
 		return EINVAL;
 	shm_lock(&self.seg->lock);
 	for (i = 0; i < EMU_MCASTS; i++) {

@@ -62,7 +62,7 @@ void queue_put(struct emu_queue *q, const void *ev, uint32_t len, enum emu_src s
 	pthread_mutex_lock(&q->lock);
 	*q->tail = e;
 	q->tail = &e->next;
-	if (q->fd >= 0 && write(q->fd, &one, sizeof(one)) < 0)
+	if (q->fd >= 0 && real_write(q->fd, &one, sizeof(one)) < 0)
 		emu_log("eventfd: %d", errno);
 	pthread_mutex_unlock(&q->lock);
 }
@@ -146,6 +146,32 @@ void queue_purge(struct emu_queue *q, enum emu_src src, uint32_t slot)
 			break;
 	}
 	pthread_mutex_unlock(&q->lock);
+}
+
+/* Unread events of one source go to another queue, in order. */
+void queue_move(struct emu_queue *from, struct emu_queue *to, enum emu_src src, uint32_t slot)
+{
+	struct entry *e, *kept = NULL, **tail = &kept;
+
+	pthread_mutex_lock(&from->lock);
+	for (e = from->head; e; e = e->next)
+		if (e->src == src && e->slot == slot) {
+			struct entry *copy = malloc(sizeof(*copy) + e->len);
+
+			if (!copy)
+				break;
+			memcpy(copy, e, sizeof(*e) + e->len);
+			copy->next = NULL;
+			*tail = copy;
+			tail = &copy->next;
+		}
+	pthread_mutex_unlock(&from->lock);
+	queue_purge(from, src, slot);
+	while ((e = kept)) {
+		kept = e->next;
+		queue_put(to, e->data, e->len, e->src, e->slot);
+		free(e);
+	}
 }
 
 /* The fd is closed by the program; CQs may still point here, so the queue itself stays. */

@@ -315,16 +315,28 @@ enum rx_verdict rq_send(struct emu_qp *qp, const struct rx_msg *m)
 	return v;
 }
 
-/* Checks of a one-sided access. Zero bytes need no valid key (InfiniBand, o9-... R_Key checks). */
+/*
+ * Checks of a one-sided access. Zero bytes need no valid key. An XRC target has no PD of its own:
+ * that of the SRQ named in the request decides.
+ */
 static enum rx_verdict reach(struct emu_qp *qp, const struct rx_msg *m, uint32_t access,
 			     struct emu_mr **mr, uint64_t *addr)
 {
+	uint32_t pd = qp->pd;
+
 	*mr = NULL;
+	if (qp->type == IBV_QPT_XRC_RECV) {
+		struct emu_srq *srq = srq_find(m->w->xrc_srqn);
+
+		if (!srq || srq->xrcd != qp->xrcd || srq->h.proc != qp->h.proc)
+			return nak(qp, RX_INVALID);
+		pd = srq->pd;
+	}
 	if (!(qp->attr.qp_access_flags & access))
 		return nak(qp, access == IBV_ACCESS_REMOTE_WRITE ? RX_ACCESS : RX_INVALID);
 	if (!m->w->len && access != IBV_ACCESS_REMOTE_ATOMIC)
 		return RX_OK;
-	*mr = mr_get(m->w->rkey, qp->h.proc, qp->pd, qp->qpn, m->w->raddr,
+	*mr = mr_get(m->w->rkey, qp->h.proc, pd, qp->qpn, m->w->raddr,
 		     access == IBV_ACCESS_REMOTE_ATOMIC ? 8 : m->w->len, access, true, addr);
 	return *mr ? RX_OK : nak(qp, RX_ACCESS);
 }
@@ -366,7 +378,6 @@ enum rx_verdict rq_write(struct emu_qp *qp, const struct rx_msg *m)
 	return v;
 }
 
-/* XRC targets have no PD of their own here: the region's owner process and PD decide. */
 enum rx_verdict rq_read(struct emu_qp *qp, const struct rx_msg *m)
 {
 	struct emu_mr *mr = NULL;

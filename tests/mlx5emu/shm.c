@@ -43,7 +43,7 @@ void emu_log(const char *fmt, ...)
 	if (n > (int)sizeof(line) - 2)
 		n = sizeof(line) - 2;
 	line[n++] = '\n';
-	if (write(STDERR_FILENO, line, n) < 0)
+	if (real_write(STDERR_FILENO, line, n) < 0)
 		n = 0; /* nowhere left to say so */
 	errno = err;
 }

@@ -71,7 +71,7 @@ static int get_args(struct emu_req *r, struct srq_args *a)
 	if (a->type == IB_UVERBS_SRQT_XRC && (!a->xrcd || !a->cq))
 		return EINVAL;
 	/* libmlx5 asks for ring size - 1, the wait queue included. */
-	if (!a->max_wr || a->max_wr > 65535 || a->max_sge > 31 || a->drv.flags)
+	if (a->max_wr > 65535 || a->max_sge > 31 || a->drv.flags)
 		return EINVAL;
 	return mem_exists(a->drv.buf_addr) && mem_exists(a->drv.db_addr) ? 0 : EFAULT;
 }

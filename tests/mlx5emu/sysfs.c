@@ -93,7 +93,7 @@ __attribute__((format(printf, 3, 4))) static void put(struct tree *t, const char
 	snprintf(path, sizeof(path), "%s/%s/%s", t->root, t->base, name);
 	make_folders(path);
 	fd = real_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	if (fd < 0 || write(fd, text, n) != n)
+	if (fd < 0 || real_write(fd, text, n) != n)
 		t->err = t->err ? t->err : errno;
 	if (fd >= 0)
 		real_close(fd);
