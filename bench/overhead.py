@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # The budget of each path. None: measured and shown, nothing promised.
 TARGET_PAIR_NS = 10.0  # bypass: one post and one poll together
@@ -62,17 +62,17 @@ class Failure(Exception):
 class Bench:
     def __init__(self, opts):
         self.opts = opts
-        self.notes = []  # what the library said on stderr
+        self.notes = []  # what the library said on stderr, and what looks wrong
         self.segment = "/dev/shm/rnice-overhead-%d" % os.getpid()
-        self.probe = os.path.join(opts.probe_dir, "overhead_probe")
+        self.probe = os.path.join(opts.build, "bench", "overhead_probe")
         base = {k: v for k, v in os.environ.items()
                 if not k.startswith("RNICE_") and k != "LD_PRELOAD"}
-        base["LD_LIBRARY_PATH"] = os.path.join(opts.probe_dir, "null")
+        base["LD_LIBRARY_PATH"] = os.path.join(opts.build, "bench", "null")
         self.native_env = base
         for path in (self.probe, os.path.join(base["LD_LIBRARY_PATH"], "libibverbs.so.1"),
                      opts.library):
             if not os.path.exists(path):
-                raise Failure("%s is missing; build it first" % path)
+                raise Failure("%s is missing: make all bench-programs" % path)
 
     def env(self, rnice):
         """The environment of a native (None) or of a wrapped run."""
@@ -166,6 +166,8 @@ class Bench:
         result.update(self.times(case))
         if self.opts.instructions:
             result["instructions"] = self.instructions(case)
+            if result["instructions"]["added"] <= 0 and case.env.get("RNICE_POLICY") != "off":
+                self.note("%s: not one instruction more, so rnice was not in the way" % case.name)
         result["met"] = case.target is None or result["added_ns"] <= case.target
         return result
 
@@ -294,14 +296,15 @@ def print_preload(start, idle):
 
 
 def parse():
-    p = argparse.ArgumentParser(prog="overhead", description=__doc__,
+    p = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--library", default=os.path.join(HERE, "..", "librnice.so"),
-                   help="what to preload (default: %(default)s)")
-    p.add_argument("--probe-dir", default=HERE,
-                   help="where overhead_probe and null/libibverbs.so.1 are (default: %(default)s)")
-    p.add_argument("--output", default=os.path.join(HERE, "overhead.json"))
-    p.add_argument("--rounds", type=int, default=9, help="native/wrapped turns per case (default 9)")
+    p.add_argument("--build", default=os.path.join(TOP, "build"),
+                   help="where librnice.so, bench/overhead_probe and bench/null/ are, and where "
+                   "bench/overhead.json goes (default: %(default)s)")
+    p.add_argument("--library", help="preload this instead of librnice.so")
+    p.add_argument("--output", help="write the results there instead")
+    p.add_argument("--rounds", type=int, default=9,
+                   help="turns of native and wrapped per case (default 9)")
     p.add_argument("--samples", type=int, default=3, help="samples per process (default 3)")
     p.add_argument("--scale", type=float, default=1.0,
                    help="factor on the 1,000,000 operations of a sample")
@@ -310,14 +313,16 @@ def parse():
     p.add_argument("--only", default="", help="regular expression that picks cases by name")
     p.add_argument("--spawns", type=int, default=100, help="times /bin/true is run (default 100)")
     p.add_argument("--idle", type=float, default=3.0, help="seconds of idling (default 3)")
-    p.add_argument("--timeout", type=int, default=120, help="seconds one run may take (default 120)")
+    p.add_argument("--timeout", type=int, default=120,
+                   help="seconds one run may take (default 120)")
     p.add_argument("--no-instructions", dest="instructions", action="store_false")
     p.add_argument("--report-only", action="store_true", help="exit 0 even if a target is missed")
     opts = p.parse_args()
-    opts.library = os.path.realpath(opts.library)
-    opts.probe_dir = os.path.realpath(opts.probe_dir)
+    opts.build = os.path.realpath(opts.build)
+    opts.library = os.path.realpath(opts.library or os.path.join(opts.build, "librnice.so"))
+    opts.output = opts.output or os.path.join(opts.build, "bench", "overhead.json")
     if opts.instructions and not shutil.which("valgrind"):
-        print("overhead: no valgrind, no instruction counts", file=sys.stderr)
+        print("overhead.py: no valgrind, no instruction counts", file=sys.stderr)
         opts.instructions = False
     return opts
 
@@ -351,13 +356,13 @@ def main():
         bench = Bench(opts)
         result = measure_all(bench, opts)
     except Failure as e:
-        print("overhead: %s" % e, file=sys.stderr)
+        print("overhead.py: %s" % e, file=sys.stderr)
         return 2
     finally:
         if bench:
             bench.close()
     for line in bench.notes:
-        print("said on stderr: %s" % line)
+        print("note: %s" % line)
     with open(opts.output, "w", encoding="ascii") as f:
         json.dump(result, f, indent=1)
         f.write("\n")

@@ -14,7 +14,8 @@ static bool has(const struct verbs_context *vctx, size_t offset)
 	return vctx && vctx->sz >= sizeof(*vctx) - offset;
 }
 
-/* The providers whose lists of QP errors and CQ clean-up differ from rxe's; by device name prefix. */
+/* The providers whose lists of QP errors and CQ clean-up differ from rxe's; by device name prefix.
+ */
 static bool provider_is(const struct ibv_context *ibv, const char *prefix)
 {
 	return !strncmp(ibv->device->name, prefix, strlen(prefix));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Completion queues. In a process that may manage QPs, every CQ gets a soft queue in front of it and
- * hidden spare capacity, and is polled under a lock from its first day: nothing then has to switch
- * while completions fly. In all other processes polling costs one look-up and one test.
+ * Completion queues. In a process that may manage QPs, every CQ gets a soft queue in front of it
+ * and hidden spare capacity, and is polled under a lock from its first day: nothing then has to
+ * switch while completions fly. In all other processes polling costs one look-up and one test.
  */
 #include "interpose/shim.h"
 
@@ -310,7 +310,8 @@ static int spare_of(const struct cq *cq, int cqe)
 }
 
 /* registry held; NULL with errno */
-static struct ibv_cq *create(struct cq *cq, void *cq_context, struct ibv_comp_channel *pub, int vector)
+static struct ibv_cq *create(struct cq *cq, void *cq_context, struct ibv_comp_channel *pub,
+			     int vector)
 {
 	struct ibv_comp_channel *channel = cq->ch ? &cq->ch->real : pub;
 	struct ibv_context *context = cq->ctx->ibv;

@@ -3,10 +3,10 @@
  * How one send WR of the program becomes chunks: pure arithmetic over its sg_list.
  *
  * RDMA WRITE and READ may be cut at any byte: local and remote address advance together. An RDMA
- * WRITE_WITH_IMM becomes plain WRITEs, and the immediate goes with the last. FENCE stays on the first
- * chunk (later ones are behind it anyway), SOLICITED on the last. Everything else is one message to
- * the responder (a receive is consumed, an atomic executed) and is never cut.
- * InfiniBand Architecture Specification 1.4, 9.4 (transport functions), 10.8.3.3 (fence).
+ * WRITE_WITH_IMM becomes plain WRITEs, and the immediate goes with the last. FENCE stays on the
+ * first chunk (later ones are behind it anyway), SOLICITED on the last. Everything else is one
+ * message to the responder (a receive is consumed, an atomic executed) and is never cut. InfiniBand
+ * Architecture Specification 1.4, 9.4 (transport functions), 10.8.3.3 (fence).
  */
 #ifndef RNICE_PLAN_H
 #define RNICE_PLAN_H
@@ -33,7 +33,8 @@ bool plan_cuttable(enum ibv_qp_type type, enum ibv_wr_opcode opcode, bool cut_im
 /* Bytes that @wr moves. 64 bits: num_sge entries of up to 2^32 - 1 each. */
 uint64_t plan_length(const struct ibv_send_wr *wr);
 
-/* The length of the next chunk when at most @max bytes are wanted; all that is left if uncuttable. */
+/* The length of the next chunk when at most @max bytes are wanted; all that is left if uncuttable.
+ */
 static inline uint64_t plan_piece(const struct swr *w, uint64_t max)
 {
 	uint64_t left = w->length - w->cut;
@@ -47,8 +48,8 @@ static inline bool plan_is_last(const struct swr *w, uint64_t piece)
 }
 
 /*
- * Make the chunk of @piece bytes (from plan_piece) at the cursor, and advance the cursor. @sge holds
- * w->wr.num_sge entries. SIGNALED, wr_id and next are the caller's business.
+ * Make the chunk of @piece bytes (from plan_piece) at the cursor, and advance the cursor. @sge
+ * holds w->wr.num_sge entries. SIGNALED, wr_id and next are the caller's business.
  */
 void plan_chunk(struct swr *w, uint64_t piece, struct ibv_send_wr *out, struct ibv_sge *sge);
 

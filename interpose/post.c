@@ -21,7 +21,8 @@
 
 static inline void count_post(struct qp *q)
 {
-	/* One writer at a time (threads that share a QP may lose a count: it only says "active"). */
+	/* One writer at a time (threads that share a QP may lose a count: it only says "active").
+	 */
 	__atomic_store_n(q->activity, __atomic_load_n(q->activity, __ATOMIC_RELAXED) + 1,
 			 __ATOMIC_RELAXED);
 }

@@ -5,8 +5,8 @@
  *
  * While the program polls, the thread only looks in every few milliseconds and finds that each CQ
  * was polled since. For CQs that were not, it takes over: drain, pump, and arm the CQ, so that the
- * next completion wakes it through the channel. With nothing queued and nothing in the NIC it sleeps
- * without a time-out. RNICE_PROGRESS=spin: it never sleeps while anything is under way.
+ * next completion wakes it through the channel. With nothing queued and nothing in the NIC it
+ * sleeps without a time-out. RNICE_PROGRESS=spin: it never sleeps while anything is under way.
  */
 #include "interpose/shim.h"
 
@@ -18,9 +18,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define TICK_NS 1000000ull	/* look for a program that stopped polling */
-#define TICK_MAX_NS 4000000ull	/* ... while it keeps polling */
-#define LINGER_NS 20000000ull	/* stay awake this long after the last work */
+#define TICK_NS 1000000ull     /* look for a program that stopped polling */
+#define TICK_MAX_NS 4000000ull /* ... while it keeps polling */
+#define LINGER_NS 20000000ull  /* stay awake this long after the last work */
 
 static struct {
 	int ep, wake;
@@ -254,7 +254,8 @@ void progress_start(void)
 		pthread_attr_destroy(&attr);
 		progress.started = !err;
 		if (err)
-			log_warn("progress thread: not started; queues move with the program's calls");
+			log_warn("progress thread: not started; queues move with the program's "
+				 "calls");
 		else
 			pthread_setname_np(thread, "rnice");
 	}

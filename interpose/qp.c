@@ -167,7 +167,8 @@ static void count_users(struct qp *q, int n)
 		add_relaxed(&q->rcq->users, n);
 }
 
-/* registry held. @ibv was just made; on failure the program gets it all the same, as a bypass QP. */
+/* registry held. @ibv was just made; on failure the program gets it all the same, as a bypass QP.
+ */
 static void finish(struct qp *q, struct ibv_qp *ibv, struct ibv_qp_cap *cap)
 {
 	struct rnice_port *port = q->ctx->dev->port;

@@ -14,28 +14,28 @@
 #undef ibv_query_port
 
 /* name, version, return type, parameters */
-#define RNICE_REAL_FUNCTIONS(X)                                                                    \
-	X(ibv_get_device_list, "IBVERBS_1.1", struct ibv_device **, (int *))                       \
-	X(ibv_open_device, "IBVERBS_1.1", struct ibv_context *, (struct ibv_device *))             \
-	X(ibv_close_device, "IBVERBS_1.1", int, (struct ibv_context *))                            \
-	X(ibv_import_device, "IBVERBS_1.10", struct ibv_context *, (int))                          \
-	X(ibv_query_device, "IBVERBS_1.1", int, (struct ibv_context *, struct ibv_device_attr *))  \
-	X(ibv_create_comp_channel, "IBVERBS_1.0", struct ibv_comp_channel *,                       \
-	  (struct ibv_context *))                                                                  \
-	X(ibv_destroy_comp_channel, "IBVERBS_1.0", int, (struct ibv_comp_channel *))               \
-	X(ibv_create_cq, "IBVERBS_1.1", struct ibv_cq *,                                           \
-	  (struct ibv_context *, int, void *, struct ibv_comp_channel *, int))                     \
-	X(ibv_resize_cq, "IBVERBS_1.1", int, (struct ibv_cq *, int))                               \
-	X(ibv_destroy_cq, "IBVERBS_1.1", int, (struct ibv_cq *))                                   \
-	X(ibv_get_cq_event, "IBVERBS_1.1", int,                                                    \
-	  (struct ibv_comp_channel *, struct ibv_cq **, void **))                                  \
-	X(ibv_ack_cq_events, "IBVERBS_1.1", void, (struct ibv_cq *, unsigned int))                 \
-	X(ibv_create_qp, "IBVERBS_1.1", struct ibv_qp *,                                           \
-	  (struct ibv_pd *, struct ibv_qp_init_attr *))                                            \
-	X(ibv_modify_qp, "IBVERBS_1.1", int, (struct ibv_qp *, struct ibv_qp_attr *, int))         \
-	X(ibv_query_qp, "IBVERBS_1.1", int,                                                        \
-	  (struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *))                 \
-	X(ibv_destroy_qp, "IBVERBS_1.1", int, (struct ibv_qp *))                                   \
+#define RNICE_REAL_FUNCTIONS(X)                                                                   \
+	X(ibv_get_device_list, "IBVERBS_1.1", struct ibv_device **, (int *))                      \
+	X(ibv_open_device, "IBVERBS_1.1", struct ibv_context *, (struct ibv_device *))            \
+	X(ibv_close_device, "IBVERBS_1.1", int, (struct ibv_context *))                           \
+	X(ibv_import_device, "IBVERBS_1.10", struct ibv_context *, (int))                         \
+	X(ibv_query_device, "IBVERBS_1.1", int, (struct ibv_context *, struct ibv_device_attr *)) \
+	X(ibv_create_comp_channel, "IBVERBS_1.0", struct ibv_comp_channel *,                      \
+	  (struct ibv_context *))                                                                 \
+	X(ibv_destroy_comp_channel, "IBVERBS_1.0", int, (struct ibv_comp_channel *))              \
+	X(ibv_create_cq, "IBVERBS_1.1", struct ibv_cq *,                                          \
+	  (struct ibv_context *, int, void *, struct ibv_comp_channel *, int))                    \
+	X(ibv_resize_cq, "IBVERBS_1.1", int, (struct ibv_cq *, int))                              \
+	X(ibv_destroy_cq, "IBVERBS_1.1", int, (struct ibv_cq *))                                  \
+	X(ibv_get_cq_event, "IBVERBS_1.1", int,                                                   \
+	  (struct ibv_comp_channel *, struct ibv_cq **, void **))                                 \
+	X(ibv_ack_cq_events, "IBVERBS_1.1", void, (struct ibv_cq *, unsigned int))                \
+	X(ibv_create_qp, "IBVERBS_1.1", struct ibv_qp *,                                          \
+	  (struct ibv_pd *, struct ibv_qp_init_attr *))                                           \
+	X(ibv_modify_qp, "IBVERBS_1.1", int, (struct ibv_qp *, struct ibv_qp_attr *, int))        \
+	X(ibv_query_qp, "IBVERBS_1.1", int,                                                       \
+	  (struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *))                \
+	X(ibv_destroy_qp, "IBVERBS_1.1", int, (struct ibv_qp *))                                  \
 	X(ibv_destroy_ah, "IBVERBS_1.1", int, (struct ibv_ah *))
 
 struct real {

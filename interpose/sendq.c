@@ -36,12 +36,13 @@ int sendq_init(struct qp *q, const struct ibv_qp_cap *cap, uint32_t real_depth)
 
 	q->max_sge = cap->max_send_sge;
 	q->max_inline = cap->max_inline_data;
-	q->stride = (sizeof(struct swr) + q->max_sge * sizeof(struct ibv_sge) + q->max_inline + 63) &
-		    ~(size_t)63;
+	q->stride =
+		(sizeof(struct swr) + q->max_sge * sizeof(struct ibv_sge) + q->max_inline + 63) &
+		~(size_t)63;
 	q->slots = calloc(wrs, q->stride);
 	q->chunks = calloc(cks, sizeof(*q->chunks));
-	q->chain_sges = calloc((size_t)RNICE_CHAIN * (q->max_sge ? q->max_sge : 1),
-			       sizeof(*q->chain_sges));
+	q->chain_sges =
+		calloc((size_t)RNICE_CHAIN * (q->max_sge ? q->max_sge : 1), sizeof(*q->chain_sges));
 	if (!q->slots || !q->chunks || !q->chain_sges) {
 		sendq_free(q);
 		return ENOMEM;

@@ -60,8 +60,8 @@ struct dev {
 	char name[RNICE_DEVICE_NAME];
 	struct rnice_port *port;
 	pthread_mutex_t pump_lock;
-	bool backlogged;	 /* as the port was told; pump_lock */
-	atomic_int again;	 /* somebody wants another round of the pump */
+	bool backlogged;  /* as the port was told; pump_lock */
+	atomic_int again; /* somebody wants another round of the pump */
 	pthread_mutex_t list_lock;
 	struct qp *first, *last; /* QPs that wait for their turn */
 	atomic_int waiting;
@@ -69,7 +69,7 @@ struct dev {
 
 struct ctx {
 	struct ibv_context *ibv;
-	struct dev *dev; /* NULL: nothing of this context is managed or counted */
+	struct dev *dev;	    /* NULL: nothing of this context is managed or counted */
 	struct ibv_context_ops ops; /* the provider's own */
 	struct ibv_qp *(*create_qp_ex)(struct ibv_context *, struct ibv_qp_init_attr_ex *);
 	struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
@@ -79,7 +79,8 @@ struct ctx {
 	struct qp *qps;
 	struct cq *cqs; /* both under registry */
 	int max_cqe;
-	bool purges_cq; /* the provider removes a QP's CQEs at destroy and RESET (mlx5, hns, mlx4) */
+	bool purges_cq; /* the provider removes a QP's CQEs at destroy and RESET (mlx5, hns, mlx4)
+			 */
 	bool invalid_is_enomem; /* errno for too many SGEs or too much inline data */
 };
 
@@ -118,15 +119,15 @@ struct cq {
 	uint32_t limit;	   /* draining stops here: the program must poll */
 	uint32_t reserved; /* ring entries promised to flushes of attached QPs */
 	struct ctx *ctx;
-	struct cq *next;     /* all managed CQs, under registry */
-	struct cq *ctx_next; /* in ctx->cqs, under registry */
-	struct qp *qps;	     /* managed QPs that send to it */
+	struct cq *next;	   /* all managed CQs, under registry */
+	struct cq *ctx_next;	   /* in ctx->cqs, under registry */
+	struct qp *qps;		   /* managed QPs that send to it */
 	_Atomic bool flush_wanted; /* one of them failed outside a completion */
-	int asked;	     /* cqe the program asked for */
-	int spare;	     /* and what was added to it */
-	_Atomic int users; /* QPs attached, once per role */
-	uint32_t seen_polls; /* progress thread's */
-	bool hw_armed;	     /* an event from the NIC will come */
+	int asked;		   /* cqe the program asked for */
+	int spare;		   /* and what was added to it */
+	_Atomic int users;	   /* QPs attached, once per role */
+	uint32_t seen_polls;	   /* progress thread's */
+	bool hw_armed;		   /* an event from the NIC will come */
 
 	/* events, under channel->lock */
 	struct channel *ch; /* never NULL for a managed CQ; may be ctx->hidden */
@@ -151,7 +152,7 @@ enum qp_mode {
 
 /* What one WR in the NIC stands for. */
 struct chunk {
-	uint64_t bytes; /* accounted at the port: this piece and the loose ones before it */
+	uint64_t bytes;	 /* accounted at the port: this piece and the loose ones before it */
 	uint64_t length; /* of this piece */
 	bool last;	 /* of its WR */
 	bool signaled;
@@ -179,7 +180,7 @@ struct qp {
 
 	pthread_mutex_t lock;
 	_Atomic int state; /* enum ibv_qp_state, as far as modify_qp told */
-	bool failed; /* an error was seen: nothing more goes to the NIC until RESET */
+	bool failed;	   /* an error was seen: nothing more goes to the NIC until RESET */
 	/*
 	 * Slots hold WRs, chunks what went to the NIC. Counters only grow; & mask gives the index.
 	 *
@@ -192,10 +193,10 @@ struct qp {
 	struct chunk *chunks;
 	uint64_t ck_done, ck_head;
 	uint32_t ck_mask, ck_max;
-	struct ibv_sge *chain_sges; /* scratch of issue(): RNICE_CHAIN * max_sge */
-	uint64_t id_base;     /* wr_id of chunk n is id_base + n */
-	uint64_t loose_bytes; /* in the NIC, unsignaled and not accounted yet */
-	uint32_t loose;	      /* chunks since the last signaled one */
+	struct ibv_sge *chain_sges;	/* scratch of issue(): RNICE_CHAIN * max_sge */
+	uint64_t id_base;		/* wr_id of chunk n is id_base + n */
+	uint64_t loose_bytes;		/* in the NIC, unsignaled and not accounted yet */
+	uint32_t loose;			/* chunks since the last signaled one */
 	enum ibv_wc_status fail_status; /* of the first WR to be flushed; 0: as the rest */
 	bool dying;
 	struct qp *cq_next;  /* in scq->qps, under scq->lock */
@@ -255,7 +256,7 @@ void cq_unreserve(struct cq *cq, uint32_t entries);
 void cq_push(struct cq *cq, const struct ibv_wc *wc); /* cq->lock held */
 /* Take what the real CQ has, @max completions at most; how many. cq->lock held. */
 int cq_drain(struct cq *cq, uint32_t max);
-void cq_abandon(struct cq *cq); /* its context is closed; registry held */
+void cq_abandon(struct cq *cq);			   /* its context is closed; registry held */
 void cq_forget_qp(struct cq *cq, uint32_t qp_num); /* cq->lock held */
 
 /* channel.c */
@@ -307,7 +308,7 @@ void complete_flush(struct qp *q); /* q failed and has nothing in the NIC: flush
 
 /* progress.c */
 void progress_start(void);
-void progress_wake(void); /* there is work; cheap when the thread is awake */
+void progress_wake(void);    /* there is work; cheap when the thread is awake */
 bool progress_watch(int fd); /* a real channel fd to wait on */
 void progress_unwatch(int fd);
 void progress_child(void); /* after fork: there is no thread here */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The shim's start, at the first sign of verbs in a process: settings, segment, slot. Whatever fails
- * is said once, and the program runs on the plain path.
+ * The shim's start, at the first sign of verbs in a process: settings, segment, slot. Whatever
+ * fails is said once, and the program runs on the plain path.
  */
 #include "interpose/shim.h"
 
@@ -89,9 +89,9 @@ static void start(void)
 	rnice_log_set_level(shim.cfg.log); /* RNICE_LOG rules over what is said about the others */
 	rnice_config_load(&shim.cfg, environ, say, NULL);
 	shim.active = shim.cfg.policy != RNICE_POLICY_OFF && join_segment();
-	shim.managing = shim.active && shim.cfg.cls != RNICE_CLASS_LATENCY &&
-			(shim.cfg.policy == RNICE_POLICY_PREEMPT ||
-			 shim.cfg.policy == RNICE_POLICY_STATIC);
+	shim.managing =
+		shim.active && shim.cfg.cls != RNICE_CLASS_LATENCY &&
+		(shim.cfg.policy == RNICE_POLICY_PREEMPT || shim.cfg.policy == RNICE_POLICY_STATIC);
 	if (shim.active && !hooked_fork)
 		hooked_fork = !pthread_atfork(before_fork, parent_after_fork, child_after_fork);
 }

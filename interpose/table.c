@@ -9,7 +9,8 @@
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The entry of @key, or NULL with *@spot set to where it would go: a deleted entry if there is one. */
+/* The entry of @key, or NULL with *@spot set to where it would go: a deleted entry if there is one.
+ */
 static struct table_entry *find(struct table_slots *s, uint64_t key, struct table_entry **spot)
 {
 	size_t i;
@@ -75,8 +76,9 @@ int table_put(struct table *t, uint64_t key, void *val)
 }
 
 /*
- * A deleted entry must stay marked while a probe may have to pass it. None does when the next one was
- * never used (any more): then it counts as never used too, and so do the deleted ones before it.
+ * A deleted entry must stay marked while a probe may have to pass it. None does when the next one
+ * was never used (any more): then it counts as never used too, and so do the deleted ones before
+ * it.
  */
 static void tidy(struct table_slots *s, size_t i)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Finds the shim's state of a verbs object by a 64-bit key (the object's address, or its QP number),
- * cheaply enough for the data path: one multiplication, and as a rule one probe.
+ * Finds the shim's state of a verbs object by a 64-bit key (the object's address, or its QP
+ *number), cheaply enough for the data path: one multiplication, and as a rule one probe.
  *
  *		get	put/del
  *	get	-	no lock
@@ -52,7 +52,8 @@ static inline uint64_t table_qpn_key(uint32_t qp_num)
 
 static inline void *table_get(struct table *t, uint64_t key)
 {
-	/* T2 acquire, pairs with T1 release in grow(): the slots are filled before they are seen. */
+	/* T2 acquire, pairs with T1 release in grow(): the slots are filled before they are seen.
+	 */
 	struct table_slots *s = atomic_load_explicit(&t->slots, memory_order_acquire);
 	size_t i;
 	uint64_t k;

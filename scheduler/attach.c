@@ -11,9 +11,6 @@
 #include "config/config.h"
 #include "scheduler/proc.h"
 
-#define STATIC_CHUNK (64U << 10)
-#define STATIC_WINDOW (256U << 10)
-
 /* FNV-1a; never 0. */
 static uint64_t hash(const char *name)
 {
@@ -49,11 +46,8 @@ static void write_name(struct shm_device *dev, const char *name)
 
 static void apply_settings(struct rnice_port *port, const struct rnice_proc_info *info)
 {
-	bool is_static = info->policy == RNICE_POLICY_STATIC;
-	uint64_t chunk = info->chunk ? info->chunk : is_static ? STATIC_CHUNK : 0;
-
-	port->fixed_chunk = chunk > UINT32_MAX ? UINT32_MAX : (uint32_t)chunk;
-	port->fixed_window = info->window ? info->window : is_static ? STATIC_WINDOW : 0;
+	port->fixed_chunk = info->chunk > UINT32_MAX ? UINT32_MAX : (uint32_t)info->chunk;
+	port->fixed_window = info->window;
 	port->observe = info->policy == RNICE_POLICY_OBSERVE;
 }
 

@@ -155,23 +155,20 @@ static void measure(struct rnice_control *c, const struct rnice_control_in *in, 
 	begin_span(c, in);
 }
 
+/* The window doubles per tick until it is right; it shrinks at once. */
 static void run_open(struct rnice_control *c, uint64_t mtu)
 {
-	uint64_t aim;
+	uint64_t start, aim = BLIND_WINDOW;
 
 	c->trial = 0;
-	if (!c->rate) {
-		c->chunk = chunk_of(BLIND_CHUNK, mtu);
-		c->window = BLIND_WINDOW > 2 * c->chunk ? BLIND_WINDOW : 2 * c->chunk;
-		return;
-	}
-	c->chunk = chunk_of(bytes_in(c->rate, MSEC), mtu);
-	aim = bytes_in(c->rate, RNICE_OPEN_NS);
-	if (aim < 2 * c->chunk)
-		aim = 2 * c->chunk;
-	if (c->window < BLIND_WINDOW)
-		c->window = BLIND_WINDOW;
-	c->window = c->window < aim / 2 ? 2 * c->window : aim;
+	c->chunk = chunk_of(c->rate ? bytes_in(c->rate, MSEC) : BLIND_CHUNK, mtu);
+	if (c->rate)
+		aim = bytes_in(c->rate, RNICE_OPEN_NS);
+	aim = clamp(aim, 2 * c->chunk, UINT64_MAX);
+	start = clamp(c->window, 2 * c->chunk, UINT64_MAX);
+	if (start < BLIND_WINDOW)
+		start = BLIND_WINDOW;
+	c->window = start < aim / 2 ? 2 * start : aim;
 }
 
 static void begin_arm(struct rnice_control *c, uint64_t trial)
@@ -263,17 +260,17 @@ static void run_protected(struct rnice_control *c, const struct rnice_control_in
 static void write_rules(const struct rnice_control *c, const struct rnice_control_in *in,
 			struct rnice_rules *out)
 {
-	uint64_t slack = bytes_in(c->rate, 2 * MSEC), load = in->inflight;
-	uint64_t stale, asked;
+	uint64_t slack = bytes_in(c->rate, 2 * MSEC), load = in->inflight, stale, asked;
 
 	load = clamp(load, 0, UINT64_MAX / 2) + c->window;
 	stale = rnice_muldiv(time_of(c, load, BLIND_STALE_NS / 8), 8, 1);
 	asked = rnice_muldiv(time_of(c, c->window + c->chunk, MSEC), 4, 1);
 	out->window = c->window;
-	out->slack = slack < 2 * c->chunk ? 2 * c->chunk : slack;
+	out->total = in->given && (!in->automatic || in->given > c->window) ? in->given : c->window;
+	out->slack_kib = (uint32_t)((clamp(slack, 2 * c->chunk, UINT64_C(1) << 40) >> 10) + 1);
 	out->chunk = (uint32_t)c->chunk;
-	out->stale_us = (uint32_t)(clamp(stale, 20 * MSEC, 10 * SEC) / 1000);
-	out->asked_us = (uint32_t)(clamp(asked, 2 * MSEC, 20 * MSEC) / 1000);
+	out->stale_ms = (uint16_t)(clamp(stale, 20 * MSEC, 10 * SEC) / MSEC);
+	out->asked_us = (uint16_t)(clamp(asked, 2 * MSEC, 20 * MSEC) / 1000);
 	out->retry_us = (uint16_t)(clamp(time_of(c, c->chunk, MSEC / 10), MSEC / 50, MSEC) / 1000);
 	out->paced = c->pace != 0;
 }

@@ -35,18 +35,21 @@ struct rnice_control_in {
 	uint64_t done;	     /* bytes served since the tick before */
 	uint64_t inflight;   /* bytes in the NIC */
 	uint64_t preempt_ns; /* the least of the processes that have work */
+	uint64_t given;	     /* the largest window that was given to one of them, 0: none */
 	uint32_t mtu;	     /* the largest of theirs; 0 unknown */
+	bool automatic;	     /* one of them has no window given */
 	bool active;	     /* a latency QP posted since the tick before */
 	bool backlog;	     /* somebody has more to send */
 };
 
 /* What every process asks by. */
 struct rnice_rules {
-	uint64_t window; /* bytes in the NIC, all processes */
-	uint64_t slack;	 /* how far one process may get ahead of another that was refused, bytes */
+	uint64_t window;    /* bytes in the NIC, for those that were not given another */
+	uint64_t total;	    /* the largest window of those that ask: a limit for all together */
+	uint32_t slack_kib; /* how far one may get ahead of another that was refused */
 	uint32_t chunk;
-	uint32_t stale_us; /* bytes that have not moved for so long do not count any more */
-	uint32_t asked_us; /* who has not asked for so long does not compete any more */
+	uint16_t stale_ms; /* bytes that have not moved for so long do not count any more */
+	uint16_t asked_us; /* who has not asked for so long does not compete any more */
 	uint16_t retry_us; /* the service time of a chunk, about */
 	uint16_t paced;	   /* chunks go by the clock, too */
 };

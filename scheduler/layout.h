@@ -111,6 +111,7 @@ struct shm_device {
 	/* one line: the clock that chunks go by, if rules.paced */
 	uint64_t pace shm_line; /* bytes/s */
 	uint64_t due;		/* when the next chunk may go */
+	uint64_t rate;		/* bytes/s that the device can serve, as far as known */
 	/* the tick's own */
 	uint64_t tick shm_line; /* when the last one began; CAS claims the next */
 	uint64_t ticked;	/* when the last one published */

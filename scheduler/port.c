@@ -38,6 +38,7 @@
 #define VTIME_SANE (INT64_C(1) << 41)
 #define DUE_SANE \
 	INT64_C(10000000000) /* ns ahead; also the longest that one message delays others */
+#define PAY_MAX_NS UINT64_C(600000000000)
 #define RETRY_MIN_NS 20000
 #define RETRY_MAX_NS 1000000
 #define AGAIN 16 /* looks before giving up what was published */
@@ -63,11 +64,12 @@ static bool earlier(uint64_t a, uint64_t b)
 static void look_at(struct others *o, const struct shm_flow *flow, unsigned slot, uint64_t now,
 		    uint64_t stale, uint64_t silent)
 {
+	uint64_t bytes = rnice_flow_inflight(flow), v;
 	uint32_t want = load_relaxed(&flow->want);
-	uint64_t v;
 
-	if (rnice_fresh(load_relaxed(&flow->moved), now, stale))
-		o->bytes += rnice_flow_inflight(flow);
+	/* The stamp after the bytes: whoever publishes bytes (W1) has set it before. */
+	if (bytes && rnice_fresh(load_relaxed(&flow->moved), now, stale))
+		o->bytes += bytes;
 	if (!want || !rnice_fresh(load_relaxed(&flow->asked), now, silent))
 		return;
 	v = rnice_flow_vtime(flow);
@@ -88,7 +90,7 @@ static __attribute__((noinline)) void look_at_members(const struct rnice_port *p
 {
 	const struct shm *shm = port->proc->seg->shm;
 	const struct shm_device *dev = port->dev;
-	uint64_t stale = load_relaxed(&dev->rules.stale_us) * UINT64_C(1000);
+	uint64_t stale = load_relaxed(&dev->rules.stale_ms) * UINT64_C(1000000);
 	uint64_t silent = load_relaxed(&dev->rules.asked_us) * UINT64_C(1000);
 
 	for (unsigned w = 0; w < SHM_MEMBER_WORDS; w++) {
@@ -119,25 +121,25 @@ static inline uint64_t window_of(const struct rnice_port *port)
 	return port->fixed_window ? port->fixed_window : load_relaxed(&port->dev->rules.window);
 }
 
-/* Own bytes in the NIC that still count; a caller that gives back too much has none. */
-static inline uint64_t counted(const struct rnice_port *port, uint64_t inflight, uint64_t now)
+/* Do own bytes in the NIC still count? A caller that gave back too much has none. */
+static inline bool counts(const struct rnice_port *port, uint64_t inflight, uint64_t now)
 {
-	uint64_t stale = load_relaxed(&port->dev->rules.stale_us) * UINT64_C(1000);
+	uint64_t stale = load_relaxed(&port->dev->rules.stale_ms) * UINT64_C(1000000);
 
-	if ((int64_t)inflight <= 0 || !rnice_fresh(load_relaxed(&port->flow->moved), now, stale))
-		return 0;
-	return inflight;
+	return (int64_t)inflight > 0 && rnice_fresh(load_relaxed(&port->flow->moved), now, stale);
 }
 
 /* Is there room for @bytes beside @mine of this process and what the others have? */
 static inline enum verdict room(const struct rnice_port *port, const struct others *o,
 				uint64_t mine, uint64_t bytes)
 {
-	uint64_t window = window_of(port), total = mine + o->bytes;
+	uint64_t limit = load_relaxed(&port->dev->rules.total), total = mine + o->bytes;
 
-	if (unlikely(o->rivals && mine && mine + bytes > window / (o->rivals + 1)))
+	if (mine && mine + bytes > window_of(port))
 		return OWN_LIMIT;
-	if (likely(total + bytes <= window) || (mine == 0 && (total < window || total == 0)))
+	if (unlikely(o->rivals) && mine && mine >= limit / (o->rivals + 1))
+		return OWN_LIMIT;
+	if (likely(total + bytes <= limit) || (mine == 0 && (total < limit || total == 0)))
 		return FITS;
 	return o->bytes ? NO_ROOM : OWN_LIMIT;
 }
@@ -149,16 +151,38 @@ static inline bool competes(const struct rnice_port *port, uint64_t now)
 			   load_relaxed(&port->dev->rules.asked_us) * UINT64_C(1000));
 }
 
-/* Garbage must not make a distance that nobody can catch up with. */
 static inline uint64_t slack_of(const struct rnice_port *port)
 {
-	return load_relaxed(&port->dev->rules.slack) % VTIME_SANE;
+	return (uint64_t)load_relaxed(&port->dev->rules.slack_kib) << 10;
 }
 
-/* Is somebody waiting who is owed bytes, and too far behind @v? */
-static inline bool must_wait(const struct rnice_port *port, const struct others *o, uint64_t v)
+/*
+ * Is somebody waiting who is owed bytes, and too far behind this process? Or too far behind after a
+ * message of this process that was larger than its share of the window?
+ */
+static inline bool must_wait(const struct rnice_port *port, const struct others *o, uint64_t now)
 {
-	return unlikely(o->owed) && (int64_t)(v - o->first) > (int64_t)slack_of(port);
+	int64_t slack = (int64_t)slack_of(port);
+	uint64_t v = rnice_flow_vtime(port->flow);
+
+	if (likely(!o->backlog))
+		return false;
+	if (o->owed && (int64_t)(v - o->first) > slack)
+		return true;
+	return now < load_relaxed(&port->pay_until) && (int64_t)(v - o->least) > slack;
+}
+
+/*
+ * A message of @bytes that cannot be cut went through. The others' shares of the window are small
+ * against it, so they are never refused for long: they get the time to catch up all the same. At
+ * most twice the message's own time, in case they cannot use it.
+ */
+static __attribute__((noinline)) void pay_back(struct rnice_port *port, uint64_t bytes,
+					       uint64_t now)
+{
+	uint64_t ns = rnice_muldiv(bytes, 2000000000, load_relaxed(&port->dev->rate));
+
+	store_relaxed(&port->pay_until, now + (ns < PAY_MAX_NS ? ns : 0));
 }
 
 /* Is nobody owed bytes before this process, at virtual time @v? */
@@ -316,17 +340,18 @@ static __attribute__((noinline)) void keep_pace(struct rnice_port *port, uint64_
 	} while (!cas_weak_relaxed(&port->dev->due, &old, due + time));
 }
 
-/* W1, R1, and back again if there is no room after all. */
-static bool publish(struct rnice_port *port, uint64_t bytes, uint64_t now)
+/* W1, R1, and back again if there is no room after all. @old: own bytes before count. */
+static bool publish(struct rnice_port *port, uint64_t bytes, bool old, uint64_t now)
 {
 	uint64_t before = add_relaxed(&port->inflight, bytes);
 	uint64_t v = rnice_flow_vtime(port->flow);
 	struct others o;
 
+	store_relaxed(&port->flow->moved, now);
 	add_seq_cst(&port->flow->taken, bytes);
 	for (int i = 0; i < AGAIN; i++) {
 		look(port, now, &o);
-		if (likely(room(port, &o, counted(port, before, now), bytes) == FITS))
+		if (likely(room(port, &o, old && (int64_t)before > 0 ? before : 0, bytes) == FITS))
 			return true;
 		if (!first_in_line(port, &o, v))
 			break;
@@ -339,23 +364,29 @@ static bool publish(struct rnice_port *port, uint64_t bytes, uint64_t now)
 
 static bool admit(struct rnice_port *port, uint64_t bytes, uint64_t now)
 {
+	uint64_t mine = load_relaxed(&port->inflight);
+	bool old = counts(port, mine, now);
 	struct others o;
 	enum verdict v;
 
 	look(port, now, &o);
 	if (unlikely(!competes(port, now)))
 		forget_credit(port, &o, 0);
-	v = room(port, &o, counted(port, load_relaxed(&port->inflight), now), bytes);
+	v = room(port, &o, old ? mine : 0, bytes);
 	if (unlikely(v != FITS))
 		return refuse(port, v, now);
-	if (must_wait(port, &o, rnice_flow_vtime(port->flow))) {
-		lift_to(port, o.first); /* nothing, unless the distance is garbage */
+	if (unlikely(must_wait(port, &o, now))) {
+		lift_to(port, o.least); /* nothing, unless the distance is garbage */
 		return refuse(port, NOT_MY_TURN, now);
 	}
-	if (unlikely(pace_wait(port, now)) || unlikely(!publish(port, bytes, now)))
+	/* Nothing in the NIC, or too long: then all there was before this call is not counted. */
+	old |= (int64_t)mine <= 0;
+	if (unlikely(pace_wait(port, now)) || unlikely(!publish(port, bytes, old, now)))
 		return refuse(port, NO_ROOM, now);
 	if (unlikely(load_relaxed(&port->dev->rules.paced)))
 		keep_pace(port, bytes, now);
+	if (unlikely(o.rivals) && bytes > load_relaxed(&port->dev->rules.total) / (o.rivals + 1))
+		pay_back(port, bytes, now);
 	return true;
 }
 
@@ -364,14 +395,14 @@ static bool take(struct rnice_port *port, uint64_t bytes, uint64_t now)
 	if (unlikely(load_relaxed(&port->lost)))
 		return take_alone(port, bytes);
 	if (unlikely(port->observe)) {
+		store_relaxed(&port->flow->moved, now);
 		add_relaxed(&port->inflight, bytes);
-		add_seq_cst(&port->flow->taken, bytes);
+		add_relaxed(&port->flow->taken, bytes);
 	} else if (!admit(port, bytes, now)) {
 		return false;
 	}
 	set_want(port, backlog_of(port));
 	store_relaxed(&port->flow->asked, now);
-	store_relaxed(&port->flow->moved, now);
 	return true;
 }
 

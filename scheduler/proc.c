@@ -18,6 +18,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "config/config.h"
+
+#define STATIC_CHUNK (64U << 10)
+#define STATIC_WINDOW (256U << 10)
 #define FOREIGN_STALE_NS (600 * UINT64_C(1000000000))
 
 static uint64_t clock_ns(void)
@@ -127,6 +131,15 @@ static void fill(struct shm_slot *slot, const struct rnice_owner *me,
 	store_release(&slot->ready, me->word);
 }
 
+/* Policy static has sizes even if none were given. */
+static void settle(struct rnice_proc_info *info)
+{
+	if (info->policy != RNICE_POLICY_STATIC)
+		return;
+	info->chunk = info->chunk ? info->chunk : STATIC_CHUNK;
+	info->window = info->window ? info->window : STATIC_WINDOW;
+}
+
 static struct rnice_proc *new_proc(struct rnice_segment *seg, const struct rnice_proc_info *info)
 {
 	struct rnice_proc *proc;
@@ -136,6 +149,7 @@ static struct rnice_proc *new_proc(struct rnice_segment *seg, const struct rnice
 	memset(proc, 0, sizeof(*proc));
 	proc->seg = seg;
 	proc->info = *info;
+	settle(&proc->info);
 	rnice_bucket_init(&proc->bucket, info->rate);
 	rnice_owner_self(&proc->me);
 	return proc;
@@ -165,7 +179,7 @@ int rnice_proc_join(struct rnice_segment *seg, const struct rnice_proc_info *inf
 	proc->index = (unsigned)slot;
 	proc->slot = &seg->shm->slot[slot];
 	clean(seg->shm, proc->index);
-	fill(proc->slot, &proc->me, info);
+	fill(proc->slot, &proc->me, &proc->info);
 	*out = proc;
 	return 0;
 }

@@ -92,10 +92,10 @@ static int check_header(const struct shm_header *h, const struct trouble *t)
 	if (memcmp(h->magic, SHM_MAGIC, sizeof(h->magic)) != 0)
 		return fail(t, EPROTO, "is not an rnice segment");
 	if (h->version != SHM_VERSION)
-		return fail(t, EPROTO, "is of version %u, this rnice needs %u", h->version,
-			    SHM_VERSION);
+		return fail(t, EPROTO, "is of version %u, not %u: remove it when no rnice runs",
+			    h->version, SHM_VERSION);
 	if (h->layout != SHM_LAYOUT || h->size != sizeof(struct shm))
-		return fail(t, EPROTO, "is of another build of rnice");
+		return fail(t, EPROTO, "is of another build of rnice: remove it when none runs");
 	if (h->timens && timens && h->timens != timens)
 		return fail(t, EPROTO, "belongs to another time namespace");
 	return 0;

@@ -122,28 +122,36 @@ static void note_bytes(struct tick *t, unsigned s, const struct shm_flow *flow, 
 		t->in.inflight += inflight;
 }
 
+static void note_settings(struct tick *t, const struct shm_slot *slot, const struct shm_flow *flow)
+{
+	uint64_t preempt = load_relaxed(&slot->preempt_ns), window = load_relaxed(&slot->window);
+	uint32_t mtu = load_relaxed(&flow->mtu);
+
+	if (preempt && (!t->in.preempt_ns || preempt < t->in.preempt_ns))
+		t->in.preempt_ns = preempt;
+	if (mtu > t->in.mtu)
+		t->in.mtu = mtu;
+	if (window > t->in.given)
+		t->in.given = window;
+	t->in.automatic |= !window;
+}
+
 static void look_at(struct tick *t, unsigned s)
 {
 	struct shm_slot *slot = &t->shm->slot[s];
 	struct shm_flow *flow = &slot->flow[t->port->index];
-	uint64_t stale = load_relaxed(&t->dev->rules.stale_us) * UINT64_C(1000);
+	uint64_t stale = load_relaxed(&t->dev->rules.stale_ms) * MSEC;
 	uint64_t silent = load_relaxed(&t->dev->rules.asked_us) * UINT64_C(1000);
 	bool asked = rnice_fresh(load_relaxed(&flow->asked), t->now, silent);
 	bool moving = rnice_fresh(load_relaxed(&flow->moved), t->now, stale);
 	bool backlog = asked && load_relaxed(&flow->want) & FLOW_BACKLOG;
-	uint64_t preempt = load_relaxed(&slot->preempt_ns);
-	uint32_t mtu = load_relaxed(&flow->mtu);
 
 	note_bytes(t, s, flow, moving);
 	if (asked || moving)
 		note_vtime(t, flow, backlog);
 	t->in.backlog |= backlog;
-	if (backlog || s == t->port->proc->index) {
-		if (preempt && (!t->in.preempt_ns || preempt < t->in.preempt_ns))
-			t->in.preempt_ns = preempt;
-		if (mtu > t->in.mtu)
-			t->in.mtu = mtu;
-	}
+	if (backlog || s == t->port->proc->index)
+		note_settings(t, slot, flow);
 	if (!rnice_fresh(load_relaxed(&flow->asked), t->now, SILENT_NS))
 		check_owner(t, s,
 			    rnice_flow_inflight(flow) || load_relaxed(&flow->want)
@@ -185,14 +193,16 @@ static void advance_vclock(struct tick *t)
 		store_relaxed(&t->dev->vclock, new);
 }
 
-static void publish(struct shm_device *dev, const struct rnice_rules *r, uint64_t pace,
-		    uint64_t now)
+static void publish(struct shm_device *dev, const struct rnice_control *c,
+		    const struct rnice_rules *r, uint64_t now)
 {
-	store_relaxed(&dev->pace, pace);
+	store_relaxed(&dev->pace, c->pace);
+	store_relaxed(&dev->rate, c->rate);
 	store_relaxed(&dev->rules.window, r->window);
-	store_relaxed(&dev->rules.slack, r->slack);
+	store_relaxed(&dev->rules.total, r->total);
+	store_relaxed(&dev->rules.slack_kib, r->slack_kib);
 	store_relaxed(&dev->rules.chunk, r->chunk);
-	store_relaxed(&dev->rules.stale_us, r->stale_us);
+	store_relaxed(&dev->rules.stale_ms, r->stale_ms);
 	store_relaxed(&dev->rules.asked_us, r->asked_us);
 	store_relaxed(&dev->rules.retry_us, r->retry_us);
 	store_relaxed(&dev->rules.paced, r->paced);
@@ -220,5 +230,5 @@ void rnice_tick(struct rnice_port *port, uint64_t now)
 	memcpy(words, &c, sizeof(c));
 	for (unsigned i = 0; i < RNICE_CONTROL_WORDS; i++)
 		store_relaxed(&dev->control[i], words[i]);
-	publish(dev, &rules, c.pace, now);
+	publish(dev, &c, &rules, now);
 }

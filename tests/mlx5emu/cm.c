@@ -312,8 +312,8 @@ static int bind_ip(struct cm_id *id, const struct rdma_ucm_bind_ip *c)
 {
 	int err;
 
-	if (id->state != CM_IDLE || (c->addr.sin6_family != AF_INET &&
-				     c->addr.sin6_family != AF_INET6))
+	if (id->state != CM_IDLE ||
+	    (c->addr.sin6_family != AF_INET && c->addr.sin6_family != AF_INET6))
 		return EINVAL;
 	id->src = c->addr;
 	id->dev = cm_addr_dev(&c->addr);
@@ -664,7 +664,8 @@ ssize_t cm_write(int fd, const void *buf, size_t n)
 		err = command(h->cmd, &c, q, h->out);
 	if (!err)
 		return n;
-	emu_log("rdma_cm command %u: %s", h->cmd, strerror(err));
+	if (err != EAGAIN)
+		emu_log("rdma_cm command %u: %s", h->cmd, strerror(err));
 	errno = err;
 	return -1;
 }

@@ -64,8 +64,8 @@ struct cm_id {
 struct cm_event {
 	uint32_t used;
 	uint32_t proc;
-	uint32_t id;	   /* whose channel it goes to */
-	uint32_t mc;	   /* 1 + the membership that counts it too */
+	uint32_t id; /* whose channel it goes to */
+	uint32_t mc; /* 1 + the membership that counts it too */
 	uint64_t seq;
 	struct rdma_ucm_event_resp resp;
 };

@@ -11,7 +11,7 @@
 #include "cm.h"
 
 enum {
-	REQ_DATA = 56,	/* 92 bytes of the request less 36 of the IP header in front */
+	REQ_DATA = 56, /* 92 bytes of the request less 36 of the IP header in front */
 	REP_DATA = 196,
 	REJ_DATA = 148,
 	SIDR_REQ_DATA = 180,

@@ -108,7 +108,7 @@ int cq_create(struct emu_req *r)
 	atomic_store(&cq->h.used, 2);
 	nic_own(&self.cqs, &self.ncqs, cq - self.seg->cq);
 	nic_unlock();
-	drv_resp.cqn = (cq - self.seg->cq) + 0x400;
+	drv_resp.cqn = (cq - self.seg->cq) + CQN_BASE;
 	req_out_handle(r, UVERBS_ATTR_CREATE_CQ_HANDLE, h);
 	req_out(r, UVERBS_ATTR_CREATE_CQ_RESP_CQE, &cqe, sizeof(cqe));
 	return req_out(r, UVERBS_ATTR_UHW_OUT, &drv_resp, sizeof(drv_resp));

@@ -41,8 +41,8 @@ static bool ring_full(struct emu_cq *cq)
 
 static void store(struct emu_cq *cq, struct mlx5_cqe64 *c)
 {
-	uint64_t at = cq->buf + (uint64_t)(cq->pi & (cq->ncqe - 1)) * cq->cqe_size +
-		      (cq->cqe_size - 64);
+	uint64_t at =
+		cq->buf + (uint64_t)(cq->pi & (cq->ncqe - 1)) * cq->cqe_size + (cq->cqe_size - 64);
 	struct iovec to[2] = {{(void *)(uintptr_t)at, 63}, {(void *)(uintptr_t)(at + 63), 1}};
 	struct iovec from[2] = {{c, 63}, {&c->op_own, 1}};
 
@@ -66,8 +66,7 @@ static void overrun(struct emu_cq *cq)
 	for (i = 0; i < EMU_QPS; i++) {
 		struct emu_qp *qp = &self.seg->qp[i];
 
-		if (atomic_load(&qp->h.used) == 2 &&
-		    (qp->scq == (int)slot || qp->rcq == (int)slot))
+		if (atomic_load(&qp->h.used) == 2 && (qp->scq == (int)slot || qp->rcq == (int)slot))
 			qp_set_error(qp, IBV_EVENT_QP_FATAL);
 	}
 }
@@ -89,8 +88,8 @@ void cqe_write(struct emu_cq *cq, const struct emu_cqe *e)
 		shm_wake(cq->h.proc);
 		return;
 	}
-	c.op_own = (uint8_t)(e->opcode << 4) | (e->solicited ? 2 : 0) |
-		   ((cq->pi & cq->ncqe) ? 1 : 0);
+	c.op_own =
+		(uint8_t)(e->opcode << 4) | (e->solicited ? 2 : 0) | ((cq->pi & cq->ncqe) ? 1 : 0);
 	store(cq, &c);
 	cq->pi = (cq->pi + 1) & 0xffffff;
 	if (notable)

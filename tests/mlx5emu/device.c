@@ -25,8 +25,7 @@ static void fill_base(uint32_t dev, struct ib_uverbs_query_device_resp *d)
 				    IBV_DEVICE_CHANGE_PHY_PORT | IBV_DEVICE_PORT_ACTIVE_EVENT |
 				    IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
 				    IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_XRC |
-				    IBV_DEVICE_MEM_MGT_EXTENSIONS |
-				    IBV_DEVICE_MEM_WINDOW_TYPE_2B,
+				    IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW_TYPE_2B,
 		.max_sge = 30,
 		.max_sge_rd = 30,
 		.max_cq = EMU_CQS - 16,
@@ -84,9 +83,10 @@ static int get_context(struct emu_req *r)
 		.num_ports = 1,
 		.response_length = sizeof(resp),
 		.cqe_version = 1,
-		.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE |
-				 MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
+		.cmds_supp_uhw =
+			MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
 		.eth_min_inline = MLX5_USER_INLINE_MODE_NONE,
+		.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1,
 		.log_uar_size = 12,
 		.num_uars_per_page = 1,
 		.num_dyn_bfregs = 1024,
@@ -122,8 +122,7 @@ static int query_port(struct emu_req *r)
 	if ((uint8_t)req_u64(r, UVERBS_ATTR_QUERY_PORT_PORT_NUM, 0) != 1)
 		return EINVAL;
 	*p = (struct ib_uverbs_query_port_resp){
-		.port_cap_flags = IB_UVERBS_PCF_CM_SUP |
-				  (eth ? IB_UVERBS_PCF_IP_BASED_GIDS : 0),
+		.port_cap_flags = IB_UVERBS_PCF_CM_SUP | (eth ? IB_UVERBS_PCF_IP_BASED_GIDS : 0),
 		.max_msg_sz = 1u << 30,
 		.gid_tbl_len = EMU_GIDS,
 		.pkey_tbl_len = 1,

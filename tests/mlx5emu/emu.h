@@ -56,7 +56,10 @@ enum {
 	EMU_GIDS = 4,
 	EMU_RWQE_MAX = 512, /* bytes of a receive WQE: max_rq_desc_sz of GET_CONTEXT */
 	EMU_SWQE_MAX = 1024,
-	EMU_FLIGHT = 64, /* packets with a port slot that have not arrived yet, per QP */
+	EMU_WANTS = 32,	   /* published messages of a QP; these three are powers of two */
+	EMU_FLIGHT = 64,   /* packets of a QP that have port time and have not arrived yet */
+	EMU_ACKS = 64,	   /* completions that wait for their acknowledgement */
+	EMU_ACTIVE = 1024, /* QPs that want a port */
 };
 
 enum emu_mode { EMU_THREAD, EMU_TRAP };
@@ -88,16 +91,16 @@ struct emu_hdr {
 
 struct emu_mr {
 	struct emu_hdr h;
-	uint32_t key;	     /* index << 8 | variant; lkey = rkey */
-	uint32_t pd;	     /* segment-wide PD number */
-	uint32_t access;     /* IBV_ACCESS_* */
-	uint32_t mw_type;    /* 0 for a memory region, else IBV_MW_TYPE_* */
-	uint32_t mw_qpn;     /* type 2: the QP it is bound to */
-	uint32_t mw_bound;   /* a bound window */
-	uint32_t mw_parent;  /* slot of the region a window is bound to */
+	uint32_t key;	    /* index << 8 | variant; lkey = rkey */
+	uint32_t pd;	    /* segment-wide PD number */
+	uint32_t access;    /* IBV_ACCESS_* */
+	uint32_t mw_type;   /* 0 for a memory region, else IBV_MW_TYPE_* */
+	uint32_t mw_qpn;    /* type 2: the QP it is bound to */
+	uint32_t mw_bound;  /* a bound window */
+	uint32_t mw_parent; /* slot of the region a window is bound to */
 	_Atomic uint32_t nr_windows;
 	_Atomic uint32_t inflight; /* accesses under way; dereg waits for zero */
-	uint64_t start;	     /* address in the owner's memory */
+	uint64_t start;		   /* address in the owner's memory */
 	uint64_t iova;
 	uint64_t length;
 };
@@ -108,10 +111,10 @@ struct emu_cq {
 	uint64_t buf, dbrec;  /* addresses in the owner's memory */
 	uint32_t ncqe, cqe_size;
 	uint32_t flags;
-	uint32_t pi;	    /* next entry to write */
-	uint32_t ci_cache;  /* last consumer index seen */
-	uint32_t sol_pi;    /* pi after the last solicited or failed entry */
-	uint32_t error;	    /* overrun */
+	uint32_t pi;	   /* next entry to write */
+	uint32_t ci_cache; /* last consumer index seen */
+	uint32_t sol_pi;   /* pi after the last solicited or failed entry */
+	uint32_t error;	   /* overrun */
 	_Atomic uint32_t users;
 	/* owner only */
 	uint32_t arm_word, arm_valid, arm_sn, notified_pi;
@@ -137,11 +140,57 @@ struct emu_srq {
 	_Atomic uint32_t events;
 };
 
-/* A packet that has its slot on the port and is on its way (model.c). */
+/*
+ * The send queue as the port model sees it (model.c). The owner publishes what its next WQEs
+ * want, any process may hand out port time, the owner takes the packets when they arrive.
+ * Covered by the lock of the device whose port the head message uses; acks are the owner's.
+ */
+struct emu_want {
+	uint64_t ready_ns; /* not before: when the doorbell was seen, or the request arrived */
+	uint32_t bytes;
+	uint16_t port; /* device whose port sends the data */
+	uint16_t free; /* needs no port: UMR, NOP */
+	uint32_t dqpn;
+	uint16_t dest; /* device that receives it */
+};
+
 struct emu_packet {
 	uint64_t arrive_ns;
 	uint32_t bytes;
-	uint32_t last;
+	uint32_t last; /* of its message */
+};
+
+struct emu_cqe {
+	uint8_t opcode; /* MLX5_CQE_* */
+	uint8_t wqe_opcode;
+	uint8_t syndrome, vendor;
+	bool solicited;
+	bool grh;
+	uint8_t sl;
+	uint32_t qpn, uidx, byte_cnt, src_qp;
+	uint32_t imm; /* big-endian, as on the wire */
+	uint16_t wqe_counter, slid;
+};
+
+struct emu_ack {
+	uint64_t due_ns;
+	struct emu_cqe cqe;
+};
+
+struct emu_sched {
+	uint32_t listed; /* 1 + device whose list it is on */
+	uint32_t want_head, want_tail;
+	uint32_t granted; /* bytes of the head message that have port time */
+	uint32_t flight_head, flight_tail;
+	uint32_t ack_head, ack_tail;
+	uint16_t published; /* next WQE to publish */
+	uint16_t seen_pi[8];
+	uint64_t seen_ns[8];
+	uint32_t seen_head, seen_tail;
+	uint64_t hold_ns; /* nothing before this: RNR */
+	struct emu_want want[EMU_WANTS];
+	struct emu_packet flight[EMU_FLIGHT];
+	struct emu_ack ack[EMU_ACKS];
 };
 
 /* The receive side of a QP: rq_lock. */
@@ -160,14 +209,13 @@ struct emu_rx {
 
 /* The send side of a QP: the owner under its self.lock. */
 struct emu_tx {
-	uint16_t pi, ci;     /* 64-byte units; pi as last seen in the doorbell record */
-	uint16_t db_pi;	     /* trap mode: as told by the doorbell */
-	uint64_t done;	     /* bytes of the current message that have arrived */
-	uint64_t sent;	     /* bytes of the current message that have a port slot */
+	uint16_t pi, ci; /* 64-byte units; pi as last seen in the doorbell record */
+	uint16_t db_pi;	 /* trap mode: as told by the doorbell */
+	uint64_t done;	 /* bytes of the current message that have arrived */
+	uint64_t piece;	 /* model: bytes that have just arrived, and when */
+	uint64_t arrived_ns;
 	uint64_t retry_since, rnr_since, rnr_next;
 	uint32_t rnr_count;
-	uint32_t flight_head, flight_tail;
-	struct emu_packet flight[EMU_FLIGHT];
 };
 
 struct emu_qp {
@@ -189,7 +237,7 @@ struct emu_qp {
 	uint32_t async_read;
 	uint32_t last_wqe_sent, established;
 	_Atomic uint32_t events;
-	_Atomic uint64_t want; /* bytes that wait for the port, for arbitration */
+	struct emu_sched sched;
 };
 
 struct emu_xrcd {
@@ -207,20 +255,23 @@ struct emu_mcast {
 struct emu_proc {
 	_Atomic uint32_t used;
 	int32_t pid;
-	uint64_t start_time; /* field 22 of /proc/PID/stat: tells a reused pid */
+	uint64_t start_time;   /* field 22 of /proc/PID/stat: tells a reused pid */
 	_Atomic uint32_t wake; /* futex word: the NIC thread sleeps on it */
 	_Atomic uint32_t asleep;
 };
 
-/* One device port: seg->dev[i].lock (model.c). */
+/* One device port (model.c): under its lock. */
 struct emu_dev {
 	pthread_mutex_t lock;
-	_Atomic uint64_t port_free_ns;
-	uint32_t rr_next;
+	uint64_t port_free_ns;
+	_Atomic uint64_t debt_ns; /* ACKs and read requests, charged at the next grant */
+	uint32_t nactive, next;
+	uint32_t active[EMU_ACTIVE]; /* QP slots, served in turn */
+	uint32_t ncached;
 	uint32_t cache[256]; /* QPNs, most recently used first */
 	uint64_t cache_misses;
 	uint64_t rx_free_ns[64];
-	_Atomic uint64_t tx_bytes, tx_packets;
+	uint64_t tx_bytes, tx_packets;
 };
 
 struct emu_cmid;
@@ -295,6 +346,7 @@ struct emu_self {
 	uint32_t nqps, ncqs, nsrqs, ncms;
 	uint32_t *qps, *cqs, *srqs; /* slots this process owns */
 	uint32_t next_ctx;
+	uint64_t next_due; /* model: when the NIC thread is needed next */
 	int trace_fd;
 };
 extern struct emu_self self;
@@ -419,17 +471,6 @@ int cq_resize(struct emu_req *r);
 void cq_check_arm(struct emu_cq *cq);
 void cq_doorbell(struct emu_cq *cq, uint32_t word);
 
-struct emu_cqe {
-	uint8_t opcode; /* MLX5_CQE_* */
-	uint8_t wqe_opcode;
-	uint8_t syndrome, vendor;
-	bool solicited;
-	bool grh;
-	uint8_t sl;
-	uint32_t qpn, uidx, byte_cnt, src_qp;
-	uint32_t imm; /* big-endian, as on the wire */
-	uint16_t wqe_counter, slid;
-};
 void cqe_write(struct emu_cq *cq, const struct emu_cqe *e);
 
 /* --- srq.c --- */
@@ -449,6 +490,7 @@ int qp_query(struct emu_req *r);
 struct emu_qp *qp_find(uint32_t qpn);
 void qp_set_error(struct emu_qp *qp, uint32_t event); /* event 0: none */
 #define QPN_BASE 0x80u
+#define CQN_BASE 0x400u
 
 /* --- nic.c: the thread and the pass over this process's queues --- */
 void nic_lock(void);
@@ -492,12 +534,12 @@ void sq_flush(struct emu_qp *qp);
 /* --- rq.c: the responder --- */
 enum rx_verdict {
 	RX_OK,
-	RX_RNR,		/* no receive posted */
-	RX_DROP,	/* unreliable services: silently lost */
-	RX_ACCESS,	/* NAK: remote access error */
-	RX_INVALID,	/* NAK: invalid request */
-	RX_OP_ERR,	/* NAK: remote operational error */
-	RX_GONE,	/* nobody answers */
+	RX_RNR,	    /* no receive posted */
+	RX_DROP,    /* unreliable services: silently lost */
+	RX_ACCESS,  /* NAK: remote access error */
+	RX_INVALID, /* NAK: invalid request */
+	RX_OP_ERR,  /* NAK: remote operational error */
+	RX_GONE,    /* nobody answers */
 };
 struct rx_msg {
 	const struct emu_qp *from;
@@ -514,10 +556,16 @@ enum rx_verdict rq_read(struct emu_qp *qp, const struct rx_msg *m);
 enum rx_verdict rq_atomic(struct emu_qp *qp, const struct rx_msg *m, uint64_t *old);
 void rq_flush(struct emu_qp *qp);
 
-/* --- model.c --- */
+/* --- model.c: port, latency, QP-context cache, receive units; the owner calls these --- */
 bool model_on(void);
-/* May *len bytes of this message move now? Shortens *len to a packet. False: not yet. */
-bool model_grant(struct emu_qp *qp, struct emu_qp *peer, const struct emu_wqe *w, uint64_t *len);
+void model_publish(struct emu_qp *qp);
+bool model_arrived(struct emu_qp *qp, uint64_t now); /* sets tx.piece */
+bool model_waiting(const struct emu_qp *qp, uint64_t *due);
+void model_restart(struct emu_qp *qp, uint64_t not_before);
+void model_forget(struct emu_qp *qp);
+bool model_delay(struct emu_qp *qp, const struct emu_wqe *w, const struct emu_cqe *e);
+void model_acks(struct emu_qp *qp, uint64_t now); /* UINT64_MAX: all of them */
+bool model_acks_full(const struct emu_qp *qp);
 uint64_t rnr_timer_ns(uint32_t code);
 
 /* --- trap.c --- */

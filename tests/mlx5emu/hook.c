@@ -186,12 +186,12 @@ static int open_any(int dirfd, const char *path, int flags, mode_t mode)
 	return syscall(SYS_openat, dirfd, path, flags, mode);
 }
 
-#define OPEN_MODE(flags, last, mode)                                                               \
-	do {                                                                                       \
-		va_list ap;                                                                        \
-		va_start(ap, last);                                                                \
-		mode = (flags) & (O_CREAT | __O_TMPFILE) ? va_arg(ap, int) : 0;                    \
-		va_end(ap);                                                                        \
+#define OPEN_MODE(flags, last, mode)                                            \
+	do {                                                                    \
+		va_list ap;                                                     \
+		va_start(ap, last);                                             \
+		mode = (flags) & (O_CREAT | __O_TMPFILE) ? va_arg(ap, int) : 0; \
+		va_end(ap);                                                     \
 	} while (0)
 
 EXPORT int open(const char *path, int flags, ...)

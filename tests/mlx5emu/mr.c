@@ -305,8 +305,7 @@ static uint32_t umr_access(uint8_t a)
 	return access;
 }
 
-static bool window_covers(const struct emu_mr *parent, uint64_t addr, uint64_t len,
-			  uint32_t access)
+static bool window_covers(const struct emu_mr *parent, uint64_t addr, uint64_t len, uint32_t access)
 {
 	if (!(parent->access & IBV_ACCESS_MW_BIND))
 		return false;

@@ -20,6 +20,7 @@
 #define SPIN_NS 10000u
 #define SHORT_NS 20000u
 #define MEDIUM_NS 50000u
+#define NEAR_NS 8000u /* a model's next event is too close to sleep */
 #define LONG_NS 250000u
 #define SLOW_NS 100000000u /* only rdma_cm identifiers: look for dead peers */
 
@@ -133,15 +134,20 @@ static bool pass(void)
 
 static void nap(struct emu_proc *p, uint32_t seen, uint64_t idle_ns)
 {
-	uint64_t ns = idle_ns < 5000000	    ? SHORT_NS
-		      : idle_ns < 100000000 ? MEDIUM_NS
-					    : LONG_NS;
+	uint64_t ns = idle_ns < 5000000 || self.next_due != UINT64_MAX ? SHORT_NS
+		      : idle_ns < 100000000			       ? MEDIUM_NS
+								       : LONG_NS;
 	struct timespec ts = {.tv_nsec = self.nqps ? ns : SLOW_NS};
+	uint64_t now = now_ns();
+
+	/* Be there a little before a model's next event. */
+	if (self.next_due < now + ns + NEAR_NS / 2)
+		ts.tv_nsec = self.next_due > now + NEAR_NS ? self.next_due - now - NEAR_NS / 2 : 0;
 
 	atomic_store(&p->asleep, 1);
 	if (atomic_load(&p->wake) == seen)
-		syscall(SYS_futex, &p->wake, FUTEX_WAIT, seen,
-			self.nqps || self.ncms ? &ts : NULL, NULL, 0);
+		syscall(SYS_futex, &p->wake, FUTEX_WAIT, seen, self.nqps || self.ncms ? &ts : NULL,
+			NULL, 0);
 	atomic_store(&p->asleep, 0);
 }
 
@@ -158,6 +164,7 @@ static void *nic_main(void *arg)
 		while (atomic_load(&self.waiters))
 			sched_yield();
 		seen = atomic_load(&p->wake);
+		self.next_due = UINT64_MAX;
 		pthread_mutex_lock(&self.lock);
 		busy = pass();
 		pthread_mutex_unlock(&self.lock);
@@ -168,7 +175,7 @@ static void *nic_main(void *arg)
 		now = now_ns();
 		if (!idle_since)
 			idle_since = now;
-		if (now - idle_since > SPIN_NS)
+		if (self.next_due > now + NEAR_NS && now - idle_since > SPIN_NS)
 			nap(p, seen, now - idle_since);
 	}
 	return NULL;
@@ -182,8 +189,8 @@ void nic_start(void)
 	if (!self.thread_running) {
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are for the program */
-		self.thread_running = !pthread_create(&self.thread, NULL, nic_main,
-						      &self.seg->proc[self.proc]);
+		self.thread_running =
+			!pthread_create(&self.thread, NULL, nic_main, &self.seg->proc[self.proc]);
 		pthread_sigmask(SIG_SETMASK, &old, NULL);
 	}
 	nic_unlock();

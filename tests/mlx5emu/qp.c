@@ -238,6 +238,7 @@ int qp_destroy(struct emu_ctx *ctx, uint64_t handle, uint32_t *events)
 		atomic_store(&qp->h.used, 1);
 		shm_unlock(&qp->rq_lock);
 		nic_disown(self.qps, &self.nqps, slot);
+		model_forget(qp);
 		mcast_forget(slot);
 		if (ctx->async)
 			queue_purge(ctx->async, SRC_QP_ASYNC, slot);

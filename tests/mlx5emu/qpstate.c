@@ -108,10 +108,10 @@ static bool values_ok(const struct ib_uverbs_modify_qp *c)
 	return !(m & IBV_QP_AV) || address_ok(&c->dest);
 }
 
-#define TAKE(bit, field)                                                                           \
-	do {                                                                                       \
-		if (c->attr_mask & (bit))                                                          \
-			a->field = c->field;                                                       \
+#define TAKE(bit, field)                     \
+	do {                                 \
+		if (c->attr_mask & (bit))    \
+			a->field = c->field; \
 	} while (0)
 
 static void take_attrs(struct ib_uverbs_modify_qp *a, const struct ib_uverbs_modify_qp *c)
@@ -142,6 +142,8 @@ static void take_attrs(struct ib_uverbs_modify_qp *a, const struct ib_uverbs_mod
 /* The caller holds self.lock; the receive side may be in use by a peer. */
 static void enter(struct emu_qp *qp, uint32_t to)
 {
+	if (model_on() && to != IBV_QPS_RTS)
+		model_forget(qp);
 	shm_lock(&qp->rq_lock);
 	atomic_store(&qp->state, to);
 	if (to == IBV_QPS_RESET) {
@@ -150,7 +152,7 @@ static void enter(struct emu_qp *qp, uint32_t to)
 		memset(&qp->attr, 0, sizeof(qp->attr));
 		qp->last_wqe_sent = 0;
 		qp->sq_drained = 0;
-		atomic_store(&qp->want, 0);
+		memset(&qp->sched, 0, sizeof(qp->sched));
 	}
 	if (to == IBV_QPS_RTS) {
 		qp->sq_drained = 0;

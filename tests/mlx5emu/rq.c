@@ -410,7 +410,7 @@ static int apply_atomic(struct emu_qp *qp, const struct rx_msg *m, uint64_t addr
 	err = mem_read(qp->h.proc, addr, old, 8);
 	if (!err) {
 		next = m->w->opcode == MLX5_OPCODE_ATOMIC_FA ? *old + m->w->swap_add
-							      : m->w->swap_add;
+							     : m->w->swap_add;
 		if (m->w->opcode == MLX5_OPCODE_ATOMIC_FA || *old == m->w->compare)
 			err = mem_write(qp->h.proc, addr, &next, 8);
 	}

@@ -101,11 +101,10 @@ static void config_from_env(struct emu_config *c)
 	if (c->ndevs < 1 || c->ndevs > EMU_DEVS)
 		c->ndevs = 1;
 	c->mode = mode && !strcmp(mode, "trap") ? EMU_TRAP : EMU_THREAD;
-	c->link = link && !strcmp(link, "ib") ? IBV_LINK_LAYER_INFINIBAND
-					       : IBV_LINK_LAYER_ETHERNET;
+	c->link = link && !strcmp(link, "ib") ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
 	/* 1024 is what RoCE gets on Ethernet frames of 1500 bytes. */
-	c->mtu = env_size("MLX5EMU_MTU", c->link == IBV_LINK_LAYER_ETHERNET ? IBV_MTU_1024
-									    : IBV_MTU_4096);
+	c->mtu = env_size("MLX5EMU_MTU",
+			  c->link == IBV_LINK_LAYER_ETHERNET ? IBV_MTU_1024 : IBV_MTU_4096);
 	c->retry_cap_ms = env_size("MLX5EMU_RETRY_CAP_MS", 0);
 	c->rate_bps = env_u64("MLX5EMU_RATE_BPS");
 	c->latency_ns = env_u64("MLX5EMU_LATENCY_NS");

@@ -71,11 +71,16 @@ static void complete(struct emu_qp *qp, const struct emu_wqe *w, uint8_t syndrom
 	struct emu_tx *tx = &qp->tx;
 
 	tx->ci += (w->ds + 3) / 4;
-	tx->done = tx->sent = 0;
+	tx->done = 0;
 	tx->retry_since = tx->rnr_since = 0;
 	tx->rnr_count = 0;
-	if ((syndrome || wqe_signaled(qp, w)) && qp->scq >= 0)
-		cqe_write(&self.seg->cq[qp->scq], &e);
+	if ((!syndrome && !wqe_signaled(qp, w)) || qp->scq < 0)
+		return;
+	if (model_on() && syndrome)
+		model_acks(qp, UINT64_MAX); /* what was acknowledged comes first */
+	else if (model_on() && model_delay(qp, w, &e))
+		return;
+	cqe_write(&self.seg->cq[qp->scq], &e);
 }
 
 /* A failed WQE completes, and the QP stops: ERR, or SQE for the unreliable services. */
@@ -107,7 +112,7 @@ static enum step no_answer(struct emu_qp *qp, const struct emu_wqe *w)
 		qp->tx.retry_since = now;
 	if (now - qp->tx.retry_since > retry_total_ns(qp))
 		return fail(qp, w, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0x81);
-	qp->tx.done = qp->tx.sent = 0; /* the message starts again */
+	qp->tx.done = 0; /* the message starts again */
 	return STEP_WAIT;
 }
 
@@ -233,12 +238,10 @@ static enum step exec_transfer(struct emu_qp *qp, const struct emu_wqe *w)
 	}
 	if (!peer)
 		return no_answer(qp, w);
-	if (model_on()) {
-		if (!model_grant(qp, peer, w, &len))
-			return STEP_WAIT;
-	} else if (len > PIECE) {
+	if (model_on())
+		len = qp->tx.piece;
+	else if (len > PIECE)
 		len = PIECE;
-	}
 	return exec_piece(qp, w, peer, len);
 }
 
@@ -247,7 +250,7 @@ static enum step exec_atomic(struct emu_qp *qp, const struct emu_wqe *w)
 	struct emu_qp *peer = find_peer(qp);
 	struct rx_msg m = {.from = qp, .w = w, .first = true, .last = true};
 	struct gathered g;
-	uint64_t old = 0, len = 8;
+	uint64_t old = 0;
 	enum rx_verdict v;
 	enum step s;
 
@@ -255,10 +258,6 @@ static enum step exec_atomic(struct emu_qp *qp, const struct emu_wqe *w)
 		return no_answer(qp, w);
 	if (w->len < 8 || !gather(qp, w, 0, 8, IBV_ACCESS_LOCAL_WRITE, &g))
 		return fail(qp, w, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x51);
-	if (model_on() && !model_grant(qp, peer, w, &len)) {
-		release(&g);
-		return STEP_WAIT;
-	}
 	v = rq_atomic(peer, &m, &old);
 	if (v == RX_OK) {
 		struct iovec from = {&old, 8};
@@ -301,14 +300,11 @@ static enum step exec_datagram(struct emu_qp *qp, struct emu_wqe *w)
 	struct emu_qp *peer = qp_find(w->dqpn);
 	struct gathered g;
 	struct rx_msg m = {.from = qp, .w = w, .len = w->len, .first = true, .last = true};
-	uint64_t len = w->len;
 
 	if (w->len > (128u << self.seg->cfg.mtu))
 		return fail(qp, w, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, 0x4f);
 	if (!is_send(w->opcode))
 		return fail(qp, w, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, 0x52);
-	if (model_on() && !model_grant(qp, peer, w, &len))
-		return STEP_WAIT;
 	if (!gather(qp, w, 0, w->len, 0, &g))
 		return fail(qp, w, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x51);
 	m.iov = g.iov;
@@ -372,6 +368,32 @@ static void see_posts(struct emu_qp *qp)
 	atomic_thread_fence(memory_order_acquire); /* the WQEs were written before the record */
 }
 
+/* With models: pieces run when their packets arrive, completions when their ACKs do. */
+static bool run_model(struct emu_qp *qp)
+{
+	struct emu_wqe w;
+	uint64_t now = now_ns();
+	bool moved = false;
+	int syndrome;
+	enum step s;
+
+	model_publish(qp);
+	while (!model_acks_full(qp) && model_arrived(qp, now)) {
+		moved = true;
+		syndrome = wqe_fetch(qp, qp->tx.ci, &w);
+		s = syndrome ? fail(qp, &w, syndrome, 0x52) : exec(qp, &w);
+		if (s == STEP_WAIT) /* the rest of what is on its way is lost, too */
+			model_restart(qp, qp->tx.rnr_next);
+		if (s == STEP_WAIT || s == STEP_FAILED)
+			break;
+		model_publish(qp);
+	}
+	model_acks(qp, now);
+	if (model_waiting(qp, &now) && now < self.next_due)
+		self.next_due = now;
+	return moved;
+}
+
 /* True if something moved. */
 bool sq_run(struct emu_qp *qp)
 {
@@ -381,6 +403,8 @@ bool sq_run(struct emu_qp *qp)
 	enum step s;
 
 	see_posts(qp);
+	if (model_on())
+		return run_model(qp);
 	if (qp->tx.rnr_next && self.seg->cfg.rnr_timing && now_ns() < qp->tx.rnr_next)
 		return false;
 	for (budget = BURST; budget && qp->tx.ci != qp->tx.pi; budget--) {
@@ -401,6 +425,10 @@ void sq_flush(struct emu_qp *qp)
 	struct emu_wqe w;
 
 	see_posts(qp);
+	if (model_on()) {
+		model_acks(qp, UINT64_MAX);
+		model_forget(qp);
+	}
 	while (qp->tx.ci != qp->tx.pi) {
 		wqe_fetch(qp, qp->tx.ci, &w);
 		complete(qp, &w, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0xf9);

@@ -10,6 +10,7 @@
 #include <linux/memfd.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "emu.h"
@@ -134,6 +135,24 @@ static void *map_trapped(struct emu_uar *u)
 	return real_mmap(NULL, PAGE, PROT_READ, MAP_SHARED, u->memfd, 0);
 }
 
+/* Completion timestamps are nanoseconds of the monotonic clock: the page says how to convert. */
+static void *map_clock_info(void)
+{
+	struct mlx5_ib_clock_info *c =
+		real_mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct timespec ts;
+
+	if (c == MAP_FAILED)
+		return c;
+	clock_gettime(CLOCK_REALTIME, &ts);
+	c->cycles = now_ns();
+	c->nsec = (uint64_t)ts.tv_sec * 1000000000u + ts.tv_nsec;
+	c->mult = 1;
+	c->mask = UINT64_MAX;
+	c->overflow_period = UINT64_MAX >> 1;
+	return c;
+}
+
 /* The offset is ours (uar_alloc), or a static-mode command of enum mlx5_ib_mmap_cmd. */
 void *uar_mmap(struct emu_ctx *ctx, size_t len, int prot, off_t off)
 {
@@ -145,6 +164,8 @@ void *uar_mmap(struct emu_ctx *ctx, size_t len, int prot, off_t off)
 		errno = EINVAL;
 		return MAP_FAILED;
 	}
+	if (off >> 20 == MLX5_IB_MMAP_CLOCK_INFO)
+		return map_clock_info();
 	if ((uint64_t)off >> 32 == OFF_DYN)
 		u = uar_by_page(ctx, ((uint64_t)off >> 12) & 0xfffff);
 	else if (((off >> 20) & 0xff) == MLX5_IB_MMAP_REGULAR_PAGE ||

@@ -172,8 +172,7 @@ static int dispatch(struct emu_req *r)
 	case UVERBS_OBJECT_AH:
 		return ah_destroy(r);
 	case UVERBS_OBJECT_XRCD:
-		return xrcd_close(r->ctx,
-				  req_u64(r, UVERBS_ATTR_DESTROY_XRCD_HANDLE, UINT64_MAX));
+		return xrcd_close(r->ctx, req_u64(r, UVERBS_ATTR_DESTROY_XRCD_HANDLE, UINT64_MAX));
 	case UVERBS_OBJECT_ASYNC_EVENT:
 		return async_alloc(r);
 	case MLX5_IB_OBJECT_UAR:

@@ -10,8 +10,8 @@
 
 static void copy_raw(const struct emu_qp *qp, uint16_t index, uint8_t *raw, uint32_t bytes)
 {
-	const uint8_t *ring = (const uint8_t *)(uintptr_t)qp->buf +
-			      ((uint64_t)qp->rq_cnt << qp->rq_shift);
+	const uint8_t *ring =
+		(const uint8_t *)(uintptr_t)qp->buf + ((uint64_t)qp->rq_cnt << qp->rq_shift);
 	uint32_t at = (index & (qp->sq_cnt - 1)) * 64, size = qp->sq_cnt * 64;
 	uint32_t n = bytes < size - at ? bytes : size - at;
 

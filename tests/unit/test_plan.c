@@ -113,10 +113,10 @@ static int check_cut(enum ibv_wr_opcode op, const uint32_t *lens, int n, uint64_
 
 Test(plan, cuts_write_and_read_over_every_sg_list_shape)
 {
-	static const uint32_t shapes[][4] = {{1, 0, 0, 0},	  {0, 1, 0, 2},	   {4095, 0, 0, 0},
-					     {4096, 0, 0, 0},	  {4097, 0, 0, 0}, {7, 4096, 0, 1},
-					     {1, 1, 1, 1},	  {0, 0, 9000, 0}, {1023, 1025, 1, 4095},
-					     {4096, 4096, 1, 0}};
+	static const uint32_t shapes[][4] = {
+		{1, 0, 0, 0},	       {0, 1, 0, 2},	  {4095, 0, 0, 0}, {4096, 0, 0, 0},
+		{4097, 0, 0, 0},       {7, 4096, 0, 1},	  {1, 1, 1, 1},	   {0, 0, 9000, 0},
+		{1023, 1025, 1, 4095}, {4096, 4096, 1, 0}};
 	static const uint64_t maxes[] = {1, 2, 3, 255, 256, 4095, 4096, 4097, 1 << 20};
 	unsigned int s, m;
 	int n, expect;
@@ -158,10 +158,15 @@ Test(plan, a_write_with_imm_stays_whole_when_told_so)
 
 Test(plan, everything_that_is_one_message_to_the_responder_stays_whole)
 {
-	static const enum ibv_wr_opcode whole[] = {
-		IBV_WR_SEND,	      IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV,
-		IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_LOCAL_INV,
-		IBV_WR_BIND_MW,	      IBV_WR_TSO,	    IBV_WR_ATOMIC_WRITE};
+	static const enum ibv_wr_opcode whole[] = {IBV_WR_SEND,
+						   IBV_WR_SEND_WITH_IMM,
+						   IBV_WR_SEND_WITH_INV,
+						   IBV_WR_ATOMIC_CMP_AND_SWP,
+						   IBV_WR_ATOMIC_FETCH_AND_ADD,
+						   IBV_WR_LOCAL_INV,
+						   IBV_WR_BIND_MW,
+						   IBV_WR_TSO,
+						   IBV_WR_ATOMIC_WRITE};
 	struct ibv_sge sge[2] = {{.addr = 1, .length = 5000, .lkey = 1},
 				 {.addr = 9999, .length = 5000, .lkey = 2}};
 	struct ibv_send_wr out;

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# What bench/overhead.py runs; included by the Makefile.
+
+NULLVERBS := $(BUILD)/bench/null/libibverbs.so.1
+PROBE     := $(BUILD)/bench/overhead_probe
+
+# In a folder of its own: whoever puts that on LD_LIBRARY_PATH gets nothing else with it.
+$(NULLVERBS): $(BUILD)/bench/nullverbs.o bench/nullverbs.map
+	@mkdir -p $(@D)
+	$(Q)$(call say,LINK,$@) $(CC) $(FLAGS) -shared -Wl,-soname,libibverbs.so.1 \
+		-Wl,--version-script=bench/nullverbs.map -o $@ $(filter %.o,$^)
+
+$(PROBE): $(BUILD)/bench/overhead_probe.o $(NULLVERBS)
+	$(Q)$(call say,LINK,$@) $(CC) $(FLAGS) -o $@ $^
+
+bench-programs: $(NULLVERBS) $(PROBE)
