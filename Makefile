@@ -58,6 +58,7 @@ $(MAN):
 
 TEST_PROGRAMS :=
 include tests/programs.mk
+include bench/programs.mk
 
 test-programs: $(TEST_PROGRAMS)
 

@@ -63,6 +63,7 @@ static struct ctx *new_ctx(struct ibv_context *ibv)
 	if (!c)
 		return NULL;
 	c->ibv = ibv;
+	table_forget(&c->qpns);
 	c->dev = shim_dev(ibv->device->name);
 	c->max_cqe = real()->ibv_query_device(ibv, &attr) ? 0 : attr.max_cqe;
 	c->purges_cq = !provider_is(ibv, "rxe") && !provider_is(ibv, "siw");
@@ -113,7 +114,7 @@ static int close_ctx(struct ctx *c)
 	unpatch(c);
 	table_del(&shim.ctxs, table_ptr_key(ibv), c);
 	pthread_mutex_unlock(&shim.registry);
-	free(atomic_load(&c->qpns.slots));
+	table_free(&c->qpns);
 	free(c);
 	return real()->ibv_close_device(ibv);
 }

@@ -168,15 +168,8 @@ static int poll_locked(struct cq *cq, int n, struct ibv_wc *wc)
 	return got;
 }
 
-COLD static int poll_unknown(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
-{
-	struct ctx *ctx = ctx_of(ibv->context);
-
-	return ctx->ops.poll_cq(ibv, n, wc);
-}
-
 /* The program waits for the end of a timed send: see whether it is among these. */
-COLD static int poll_sampling(struct cq *cq, int n, struct ibv_wc *wc)
+static int poll_sampling(struct cq *cq, int n, struct ibv_wc *wc)
 {
 	int i, got = cq->real_poll(cq->ibv, n, wc);
 	uint64_t t0;
@@ -185,7 +178,7 @@ COLD static int poll_sampling(struct cq *cq, int n, struct ibv_wc *wc)
 		if (wc[i].wr_id == cq->sample_wr_id && wc[i].qp_num == cq->sample_qpn &&
 		    !(wc[i].opcode & IBV_WC_RECV)) {
 			t0 = load_relaxed(&cq->sample_t0);
-			store_relaxed(&cq->sampling, false);
+			store_relaxed(&cq->slow, false);
 			if (wc[i].status == IBV_WC_SUCCESS)
 				rnice_port_latency(cq->ctx->dev->port, now_ns() - t0);
 			break;
@@ -207,16 +200,26 @@ static int poll_managed(struct cq *cq, int n, struct ibv_wc *wc)
 	return got;
 }
 
-int hook_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
+/* Everything but a bypass CQ found at first sight with no timed send under way. */
+static __attribute__((noinline)) int poll_slow(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 {
 	struct cq *cq = cq_of(ibv);
 
-	if (unlikely(!cq))
-		return poll_unknown(ibv, n, wc);
-	if (unlikely(cq->managed))
+	if (!cq)
+		return ctx_of(ibv->context)->ops.poll_cq(ibv, n, wc);
+	if (cq->managed)
 		return poll_managed(cq, n, wc);
-	if (unlikely(load_relaxed(&cq->sampling)))
+	if (load_relaxed(&cq->slow))
 		return poll_sampling(cq, n, wc);
+	return cq->real_poll(ibv, n, wc);
+}
+
+int hook_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
+{
+	struct cq *cq = table_peek(&shim.cqs, table_ptr_key(ibv));
+
+	if (unlikely(!cq || load_relaxed(&cq->slow)))
+		return poll_slow(ibv, n, wc);
 	return cq->real_poll(ibv, n, wc);
 }
 
@@ -253,6 +256,7 @@ static struct cq *new_cq(struct ctx *ctx, struct ibv_comp_channel *pub, int cqe,
 		cq->ch = channel_hidden(ctx);
 	cq->limit = (uint32_t)cqe;
 	cq->managed = cq->ch && !ring_resize(cq, cq->limit + BATCH);
+	store_relaxed(&cq->slow, cq->managed);
 	return cq;
 }
 

@@ -19,12 +19,13 @@
 
 /* ---- bypass ---- */
 
-static inline void count_post(struct qp *q)
+/* One writer at a time: threads that share a QP may lose a count, which only says "active". */
+static inline uint64_t count_post(struct qp *q)
 {
-	/* One writer at a time (threads that share a QP may lose a count: it only says "active").
-	 */
-	__atomic_store_n(q->activity, __atomic_load_n(q->activity, __ATOMIC_RELAXED) + 1,
-			 __ATOMIC_RELAXED);
+	uint64_t n = __atomic_load_n(q->activity, __ATOMIC_RELAXED) + 1;
+
+	__atomic_store_n(q->activity, n, __ATOMIC_RELAXED);
+	return n;
 }
 
 /* One post in RNICE_SAMPLE_EVERY: remember its last signaled WR, for the poll that will see it. */
@@ -38,11 +39,17 @@ COLD static void sample(struct qp *q, const struct ibv_send_wr *wr)
 			last = wr;
 	if (!last || !cq || cq->managed)
 		return;
-	store_relaxed(&cq->sampling, false);
+	store_relaxed(&cq->slow, false);
 	cq->sample_wr_id = last->wr_id;
 	cq->sample_qpn = q->ibv->qp_num;
 	store_relaxed(&cq->sample_t0, now_ns());
-	atomic_store_explicit(&cq->sampling, true, memory_order_release);
+	atomic_store_explicit(&cq->slow, true, memory_order_release);
+}
+
+COLD static int post_sampled(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	sample(q, wr);
+	return q->real_post(q->ibv, wr, bad);
 }
 
 COLD static int post_unknown(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
@@ -201,10 +208,21 @@ static int post_auto(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **
 	return q->real_post(q->ibv, wr, bad);
 }
 
-COLD static int post_slow(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+/* Everything but a bypass QP found at first sight. */
+static __attribute__((noinline)) int post_slow(struct ibv_qp *ibv, struct ibv_send_wr *wr,
+					       struct ibv_send_wr **bad)
 {
-	if (!wr)
-		return q->real_post(q->ibv, wr, bad);
+	struct qp *q = qp_of(ibv);
+
+	if (!q)
+		return post_unknown(ibv, wr, bad);
+	if (load_relaxed(&q->mode) == QP_BYPASS) {
+		if (count_post(q) % RNICE_SAMPLE_EVERY == 0)
+			sample(q, wr);
+		return q->real_post(ibv, wr, bad);
+	}
+	if (!wr) /* the provider knows what to say */
+		return q->real_post(ibv, wr, bad);
 	if (shim.cfg.cls == RNICE_CLASS_AUTO)
 		return post_auto(q, wr, bad);
 	return post_managed(q, wr, bad);
@@ -212,14 +230,11 @@ COLD static int post_slow(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_
 
 int hook_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
-	struct qp *q = qp_of(ibv);
+	struct qp *q = table_peek(&shim.qps, table_ptr_key(ibv));
 
-	if (unlikely(!q))
-		return post_unknown(ibv, wr, bad);
-	if (unlikely(load_relaxed(&q->mode) != QP_BYPASS))
-		return post_slow(q, wr, bad);
-	count_post(q);
-	if (unlikely(*q->activity % RNICE_SAMPLE_EVERY == 0))
-		sample(q, wr);
+	if (unlikely(!q || load_relaxed(&q->mode) != QP_BYPASS))
+		return post_slow(ibv, wr, bad);
+	if (unlikely(count_post(q) % RNICE_SAMPLE_EVERY == 0))
+		return post_sampled(q, wr, bad);
 	return q->real_post(ibv, wr, bad);
 }

@@ -31,6 +31,9 @@
 #include <stdbool.h>
 #include <time.h>
 
+/* Ours alone: without this, every look at `shim` would go through the GOT. */
+#pragma GCC visibility push(hidden)
+
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define EXPORT __attribute__((visibility("default")))
@@ -107,8 +110,8 @@ struct cq {
 	/* read on every poll */
 	struct ibv_cq *ibv;
 	int (*real_poll)(struct ibv_cq *, int, struct ibv_wc *);
+	_Atomic bool slow;	 /* managed, or a timed send is under way */
 	bool managed;		 /* for life: a managed QP may use this CQ */
-	_Atomic bool sampling;	 /* bypass: a timed send is under way */
 	_Atomic uint32_t polls;	 /* calls of the program, for the progress thread to see */
 	_Atomic uint32_t inside; /* our WRs in the NIC that may complete here */
 	_Atomic int32_t room;	 /* hidden completions that still fit */
@@ -312,5 +315,7 @@ void progress_wake(void);    /* there is work; cheap when the thread is awake */
 bool progress_watch(int fd); /* a real channel fd to wait on */
 void progress_unwatch(int fd);
 void progress_child(void); /* after fork: there is no thread here */
+
+#pragma GCC visibility pop
 
 #endif

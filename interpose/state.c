@@ -9,7 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
-struct shim shim = {.registry = PTHREAD_MUTEX_INITIALIZER};
+struct shim shim = {
+	.registry = PTHREAD_MUTEX_INITIALIZER,
+	.ctxs = TABLE_INIT,
+	.cqs = TABLE_INIT,
+	.qps = TABLE_INIT,
+	.channels = TABLE_INIT,
+};
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool started;
@@ -72,9 +78,9 @@ static void child_after_fork(void)
 	shim.seg = NULL;
 	shim.proc = NULL;
 	shim.devs = NULL;
-	atomic_store(&shim.qps.slots, NULL); /* inherited objects are native from here on */
-	atomic_store(&shim.cqs.slots, NULL);
-	atomic_store(&shim.channels.slots, NULL);
+	table_forget(&shim.qps); /* inherited objects are native from here on */
+	table_forget(&shim.cqs);
+	table_forget(&shim.channels);
 	shim.all_cqs = NULL;
 	shim.all_channels = NULL;
 	store_relaxed(&shim.work, 0);

@@ -6,23 +6,50 @@
 #include <stdlib.h>
 
 #define FIRST_SIZE 64
+#define ENTRY sizeof(struct table_entry)
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The entry of @key, or NULL with *@spot set to where it would go: a deleted entry if there is one.
- */
+/* One entry that is never used; its `used` keeps anything from being put here. */
+static struct {
+	struct table_slots slots;
+	struct table_entry only;
+} empty = {.slots = {.used = 1}};
+extern struct table_slots table_empty __attribute__((alias("empty")));
+
+static uint64_t entries(const struct table_slots *s)
+{
+	return s->mask / ENTRY + 1;
+}
+
+static uint64_t key_at(struct table_slots *s, uint64_t offset)
+{
+	return atomic_load_explicit(&table_at(s, offset)->key, memory_order_acquire);
+}
+
+void *table_get(struct table *t, uint64_t key)
+{
+	struct table_slots *s = atomic_load_explicit(&t->slots, memory_order_acquire); /* T2 */
+	uint64_t at, k;
+
+	for (at = table_first(s, key); (k = key_at(s, at)) != 0; at = (at + ENTRY) & s->mask)
+		if (k == key)
+			return atomic_load_explicit(&table_at(s, at)->val, memory_order_relaxed);
+	return NULL;
+}
+
+/* The entry of @key, or NULL with *@spot set to where it would go: a deleted entry if there is one. */
 static struct table_entry *find(struct table_slots *s, uint64_t key, struct table_entry **spot)
 {
-	size_t i;
-	uint64_t k;
+	uint64_t at, k;
 
 	*spot = NULL;
-	for (i = table_hash(key) & s->mask;; i = (i + 1) & s->mask) {
-		k = atomic_load_explicit(&s->e[i].key, memory_order_relaxed);
+	for (at = table_first(s, key);; at = (at + ENTRY) & s->mask) {
+		k = key_at(s, at);
 		if (k == key)
-			return &s->e[i];
+			return table_at(s, at);
 		if (!*spot && (!k || k == TABLE_DELETED))
-			*spot = &s->e[i];
+			*spot = table_at(s, at);
 		if (!k)
 			return NULL;
 	}
@@ -43,18 +70,16 @@ static void store(struct table_slots *s, uint64_t key, void *val)
 
 static int grow(struct table *t, struct table_slots *old)
 {
-	size_t size = old ? (old->mask + 1) * 2 : FIRST_SIZE;
-	struct table_slots *s = calloc(1, sizeof(*s) + size * sizeof(s->e[0]));
-	size_t i;
-	uint64_t k;
+	uint64_t size = old == &table_empty ? FIRST_SIZE : entries(old) * 2, at, k;
+	struct table_slots *s = calloc(1, sizeof(*s) + size * ENTRY);
 
 	if (!s)
 		return ENOMEM;
-	s->mask = size - 1;
-	for (i = 0; old && i <= old->mask; i++) {
-		k = atomic_load_explicit(&old->e[i].key, memory_order_relaxed);
+	s->mask = (size - 1) * ENTRY;
+	for (at = 0; at <= old->mask; at += ENTRY) {
+		k = key_at(old, at);
 		if (k && k != TABLE_DELETED)
-			store(s, k, atomic_load_explicit(&old->e[i].val, memory_order_relaxed));
+			store(s, k, atomic_load_explicit(&table_at(old, at)->val, memory_order_relaxed));
 	}
 	atomic_store_explicit(&t->slots, s, memory_order_release); /* T1 */
 	return 0;
@@ -67,7 +92,7 @@ int table_put(struct table *t, uint64_t key, void *val)
 
 	pthread_mutex_lock(&table_lock);
 	s = atomic_load_explicit(&t->slots, memory_order_relaxed);
-	if (!s || (s->used + 1) * 2 > s->mask)
+	if ((s->used + 1) * 2 > entries(s))
 		err = grow(t, s);
 	if (!err)
 		store(atomic_load_explicit(&t->slots, memory_order_relaxed), key, val);
@@ -76,18 +101,17 @@ int table_put(struct table *t, uint64_t key, void *val)
 }
 
 /*
- * A deleted entry must stay marked while a probe may have to pass it. None does when the next one
- * was never used (any more): then it counts as never used too, and so do the deleted ones before
- * it.
+ * A deleted entry must stay marked while a probe may have to pass it. None does when the next one was
+ * never used (any more): then it counts as never used too, and so do the deleted ones before it.
  */
-static void tidy(struct table_slots *s, size_t i)
+static void tidy(struct table_slots *s, uint64_t at)
 {
-	if (atomic_load_explicit(&s->e[(i + 1) & s->mask].key, memory_order_relaxed))
+	if (key_at(s, (at + ENTRY) & s->mask))
 		return;
-	while (atomic_load_explicit(&s->e[i].key, memory_order_relaxed) == TABLE_DELETED) {
-		atomic_store_explicit(&s->e[i].key, 0, memory_order_relaxed);
+	while (key_at(s, at) == TABLE_DELETED) {
+		atomic_store_explicit(&table_at(s, at)->key, 0, memory_order_relaxed);
 		s->used--;
-		i = (i - 1) & s->mask;
+		at = (at - ENTRY) & s->mask;
 	}
 }
 
@@ -98,10 +122,23 @@ void table_del(struct table *t, uint64_t key, const void *val)
 
 	pthread_mutex_lock(&table_lock);
 	s = atomic_load_explicit(&t->slots, memory_order_relaxed);
-	e = s ? find(s, key, &spot) : NULL;
+	e = find(s, key, &spot);
 	if (e && atomic_load_explicit(&e->val, memory_order_relaxed) == val) {
 		atomic_store_explicit(&e->key, TABLE_DELETED, memory_order_relaxed);
-		tidy(s, (size_t)(e - s->e));
+		tidy(s, (uint64_t)((char *)e - (char *)s->e));
 	}
 	pthread_mutex_unlock(&table_lock);
+}
+
+void table_forget(struct table *t)
+{
+	atomic_store_explicit(&t->slots, &table_empty, memory_order_release);
+}
+
+void table_free(struct table *t)
+{
+	struct table_slots *s = atomic_load_explicit(&t->slots, memory_order_relaxed);
+
+	if (s != &table_empty)
+		free(s);
 }

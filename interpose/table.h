@@ -24,20 +24,29 @@ struct table_entry {
 };
 
 struct table_slots {
-	size_t mask;
-	size_t used; /* entries whose key is not 0 */
+	uint64_t mask; /* of byte offsets: (entries - 1) * sizeof(struct table_entry) */
+	uint64_t used; /* entries whose key is not 0 */
 	struct table_entry e[];
 };
 
 struct table {
-	_Atomic(struct table_slots *) slots;
+	_Atomic(struct table_slots *) slots; /* never NULL in a table made by TABLE_INIT */
 };
+
+extern struct table_slots table_empty;
+#define TABLE_INIT {&table_empty}
 
 #define TABLE_DELETED 1ULL /* never an object's address, never a key made by table_qpn_key() */
 
-static inline size_t table_hash(uint64_t key)
+/* The byte offset of the first probe of @key in e[]. */
+static inline uint64_t table_first(const struct table_slots *s, uint64_t key)
 {
-	return (size_t)((key * 0x9e3779b97f4a7c15ULL) >> 32);
+	return (key * 0x9e3779b97f4a7c15ULL) >> 28 & s->mask;
+}
+
+static inline struct table_entry *table_at(struct table_slots *s, uint64_t offset)
+{
+	return (struct table_entry *)((char *)s->e + offset);
 }
 
 static inline uint64_t table_ptr_key(const void *p)
@@ -50,29 +59,26 @@ static inline uint64_t table_qpn_key(uint32_t qp_num)
 	return ((uint64_t)qp_num << 8) | 2;
 }
 
-static inline void *table_get(struct table *t, uint64_t key)
+/* table_get() for the hot paths: only the first probe. NULL says nothing; ask table_get() then. */
+static inline void *table_peek(struct table *t, uint64_t key)
 {
-	/* T2 acquire, pairs with T1 release in grow(): the slots are filled before they are seen.
-	 */
+	/* T2 acquire, pairs with T1 release in grow(): the slots are filled before they are seen. */
 	struct table_slots *s = atomic_load_explicit(&t->slots, memory_order_acquire);
-	size_t i;
-	uint64_t k;
+	struct table_entry *e = table_at(s, table_first(s, key));
 
-	if (__builtin_expect(!s, 0))
+	/* T4 acquire, pairs with T3 release in store(): key seen => value seen. */
+	if (__builtin_expect(atomic_load_explicit(&e->key, memory_order_acquire) != key, 0))
 		return NULL;
-	for (i = table_hash(key) & s->mask;; i = (i + 1) & s->mask) {
-		/* T4 acquire, pairs with T3 release in table_put(): key seen => value seen. */
-		k = atomic_load_explicit(&s->e[i].key, memory_order_acquire);
-		if (__builtin_expect(k == key, 1))
-			return atomic_load_explicit(&s->e[i].val, memory_order_relaxed);
-		if (!k)
-			return NULL;
-	}
+	return atomic_load_explicit(&e->val, memory_order_relaxed);
 }
+
+void *table_get(struct table *t, uint64_t key); /* NULL: not there */
 
 /* 0 or ENOMEM. A key that is already there gets the new value. */
 int table_put(struct table *t, uint64_t key, void *val);
 /* Only if @key still belongs to @val: addresses and QP numbers are used again. */
 void table_del(struct table *t, uint64_t key, const void *val);
+void table_forget(struct table *t); /* everything, and leaks it: readers may be inside */
+void table_free(struct table *t);   /* nobody is */
 
 #endif

@@ -2,6 +2,7 @@
 #include "peer_util.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -52,6 +53,22 @@ void peer_close(struct peer_client *c)
 	vu_mem_free(&c->mem);
 	vu_dev_close(&c->dev);
 	close(c->fd);
+}
+
+volatile bool peer_stop;
+
+static void on_sigterm(int sig)
+{
+	(void)sig;
+	peer_stop = true;
+}
+
+void peer_stop_on_sigterm(void)
+{
+	struct sigaction sa = {.sa_handler = on_sigterm, .sa_flags = SA_RESTART};
+
+	sigemptyset(&sa.sa_mask);
+	sigaction(SIGTERM, &sa, NULL);
 }
 
 static void sleep_for_event(struct peer_client *c)

@@ -42,6 +42,9 @@ struct peer_need {
 
 void peer_connect(struct peer_client *c, const struct peer_need *need);
 void peer_close(struct peer_client *c);
+/* From here on SIGTERM asks for an early but orderly end: peer_stop becomes true. */
+extern volatile bool peer_stop;
+void peer_stop_on_sigterm(void);
 /* At least one completion, polling or sleeping; the number got. Dies on a bad status. */
 int peer_wait(struct peer_client *c, struct ibv_wc *wc, int n);
 

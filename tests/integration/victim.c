@@ -159,9 +159,10 @@ int main(int argc, char **argv)
 				  .traffic_class = (uint8_t)tos,
 				  .event = event};
 	peer_connect(&c, &need);
+	peer_stop_on_sigterm();
 	signal(SIGUSR1, on_mark);
 	vu_at("pinging");
-	for (end = vu_now() + (double)duration; vu_now() < end;) {
+	for (end = vu_now() + (double)duration; vu_now() < end && !peer_stop;) {
 		ping(&c, op);
 		if (interval_us)
 			vu_sleep((double)interval_us * 1e-6);

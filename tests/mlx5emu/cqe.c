@@ -27,6 +27,10 @@ static void encode(struct mlx5_cqe64 *c, const struct emu_cqe *e)
 				(e->src_qp & 0xffffff));
 }
 
+/*
+ * libmlx5 steps over a RESIZE entry without telling the consumer record (mlx5/cq.c): such entries
+ * are not counted until the record moves on.
+ */
 static bool ring_full(struct emu_cq *cq)
 {
 	uint32_t ci;
@@ -35,8 +39,11 @@ static bool ring_full(struct emu_cq *cq)
 		return false;
 	if (mem_read(cq->h.proc, cq->dbrec, &ci, sizeof(ci)))
 		return true;
-	cq->ci_cache = be32toh(ci) & 0xffffff;
-	return ((cq->pi - cq->ci_cache) & 0xffffff) >= cq->ncqe;
+	ci = be32toh(ci) & 0xffffff;
+	if (ci != cq->ci_cache)
+		cq->resizes = 0;
+	cq->ci_cache = ci;
+	return ((cq->pi - ci - cq->resizes) & 0xffffff) >= cq->ncqe;
 }
 
 static void store(struct emu_cq *cq, struct mlx5_cqe64 *c)
@@ -82,7 +89,9 @@ void cqe_write(struct emu_cq *cq, const struct emu_cqe *e)
 		shm_unlock(&cq->lock);
 		return;
 	}
-	if (!(cq->flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN) && ring_full(cq)) {
+	if (e->opcode == MLX5_CQE_RESIZE_CQ)
+		cq->resizes++;
+	else if (!(cq->flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN) && ring_full(cq)) {
 		overrun(cq);
 		shm_unlock(&cq->lock);
 		shm_wake(cq->h.proc);

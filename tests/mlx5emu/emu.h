@@ -113,6 +113,7 @@ struct emu_cq {
 	uint32_t flags;
 	uint32_t pi;	   /* next entry to write */
 	uint32_t ci_cache; /* last consumer index seen */
+	uint32_t resizes;  /* RESIZE entries since then */
 	uint32_t sol_pi;   /* pi after the last solicited or failed entry */
 	uint32_t error;	   /* overrun */
 	_Atomic uint32_t users;

@@ -3,8 +3,9 @@
  * The NIC of this process: a thread that goes over its queues again and again.
  *
  * It works without a pause while there is something to do, looks on for a short while, and then
- * sleeps for 20 to 250 microseconds at a time: programs ring doorbells by plain stores, so nobody
- * can wake it for those. Peers that left something for this process wake it by a futex.
+ * sleeps, for 20 microseconds at first and up to 1 ms after a second of silence: programs ring
+ * doorbells by plain stores, so nobody can wake it for those. Peers that left something for this
+ * process wake it by a futex.
  */
 #include <linux/futex.h>
 #include <sched.h>
@@ -22,6 +23,7 @@
 #define MEDIUM_NS 50000u
 #define NEAR_NS 8000u /* a model's next event is too close to sleep */
 #define LONG_NS 250000u
+#define IDLE_NS 1000000u
 #define SLOW_NS 100000000u /* only rdma_cm identifiers: look for dead peers */
 
 /* The thread lets a waiting control call go first: the mutex alone would not be fair. */
@@ -136,7 +138,8 @@ static void nap(struct emu_proc *p, uint32_t seen, uint64_t idle_ns)
 {
 	uint64_t ns = idle_ns < 5000000 || self.next_due != UINT64_MAX ? SHORT_NS
 		      : idle_ns < 100000000			       ? MEDIUM_NS
-								       : LONG_NS;
+		      : idle_ns < 1000000000			       ? LONG_NS
+								       : IDLE_NS;
 	struct timespec ts = {.tv_nsec = self.nqps ? ns : SLOW_NS};
 	uint64_t now = now_ns();
 

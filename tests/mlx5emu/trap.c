@@ -143,26 +143,53 @@ static bool was_write(const ucontext_t *uc)
 }
 #endif
 
+static uint16_t record_of(const struct emu_qp *qp)
+{
+	return be32toh(*(volatile uint32_t *)(uintptr_t)(qp->dbrec + 4));
+}
+
+/* The doorbell says which QP; how far its queue goes is in the record, written before. */
+static void run(struct emu_qp *qp)
+{
+	qp->tx.db_pi = record_of(qp);
+	nic_qp_pass(qp);
+	if (qp->scq >= 0)
+		cq_check_arm(&self.seg->cq[qp->scq]);
+}
+
+/*
+ * When a WR in the middle of a chain is refused, libmlx5 44 rings with whatever lies in the slot
+ * of the refused one (mlx5/qp.c, the `out` label): an old index, or no QP at all. What hardware
+ * makes of that is not known here; QPs of the page whose record is ahead are served.
+ */
+static void ring_stale(const struct emu_uar *u)
+{
+	uint32_t i;
+
+	for (i = 0; i < self.nqps; i++) {
+		struct emu_qp *qp = &self.seg->qp[self.qps[i]];
+
+		if (qp->uar_page == u->page_id && qp->sq_cnt && record_of(qp) != qp->tx.db_pi)
+			run(qp);
+	}
+}
+
 /* The doorbell is the first half of the last control segment: opmod_idx_opcode, qpn_ds. */
 static void ring(const struct emu_uar *u, uint32_t offset, uint64_t value)
 {
 	uint32_t op = be32toh((uint32_t)value), qd = be32toh((uint32_t)(value >> 32));
-	uint32_t qpn = qd >> 8, index = op >> 8 & 0xffff, record;
+	uint32_t qpn = qd >> 8, index = op >> 8 & 0xffff;
 	struct emu_qp *qp = qp_find(qpn);
+	bool mine = qp && (int)qp->h.proc == self.proc;
+	bool good = mine && (uint16_t)(index + ((qd & 0x3f) + 3) / 4) == record_of(qp);
 
-	trap_trace("%d %d %u 0x%03x db 0x%06x %u\n", self.pid, (int)syscall(SYS_gettid), u->page_id,
-		   offset, qpn, index);
+	trap_trace("%d %d %u 0x%03x %s 0x%06x %u\n", self.pid, (int)syscall(SYS_gettid), u->page_id,
+		   offset, good ? "db" : "stale", qpn, index);
 	nic_lock();
-	if (qp && (int)qp->h.proc == self.proc && atomic_load(&qp->h.used) == 2) {
-		qp->tx.db_pi = index + ((qd & 0x3f) + 3) / 4;
-		record = be32toh(*(volatile uint32_t *)(uintptr_t)(qp->dbrec + 4));
-		if ((uint16_t)record != qp->tx.db_pi)
-			emu_log("qp %#x: doorbell says %u, its record %u", qpn, qp->tx.db_pi,
-				record);
-		nic_qp_pass(qp);
-		if (qp->scq >= 0)
-			cq_check_arm(&self.seg->cq[qp->scq]);
-	}
+	if (mine)
+		run(qp);
+	else
+		ring_stale(u);
 	nic_unlock();
 }
 

@@ -94,6 +94,8 @@ Test(segment, two_openers_see_the_same_memory)
 	cr_expect_eq(st.pid, (uint32_t)getpid());
 	cr_expect_eq(st.cls, RNICE_CLASS_LATENCY);
 	cr_expect_not(rnice_segment_proc(b, 1, &st));
+	keep(a);
+	keep(b);
 }
 
 Test(segment, what_is_not_there_is_not_made_unless_asked)
@@ -245,6 +247,7 @@ Test(segment, who_may_only_read_can_look_but_not_join)
 	cr_expect_eq(open_quietly(name, true), EACCES);
 	cr_assert_eq(seteuid(0), 0);
 	unlink(name);
+	rnice_segment_close(seg);
 }
 
 Test(segment, a_file_size_limit_is_an_error_and_not_a_signal)

@@ -80,6 +80,7 @@ Test(slots, when_all_belong_to_the_living_the_next_gets_ENOSPC)
 	cr_expect_eq(rnice_proc_join(seg, &info, &more), ENOSPC);
 	rnice_proc_leave(last);
 	cr_expect_eq(rnice_proc_join(seg, &info, &more), 0);
+	keep(more);
 }
 
 Test(slots, one_claimed_but_never_filled_is_reclaimed_when_its_claimer_died)
