@@ -368,9 +368,9 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *
 	return ibv;
 }
 
-struct ibv_cq_ex *hook_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+struct ibv_cq_ex *cq_create_extended(struct ctx *ctx, struct ibv_cq_init_attr_ex *attr,
+				     struct ibv_cq_ex *(*make)(void *), void *arg)
 {
-	struct ctx *ctx = ctx_of(context);
 	struct ibv_comp_channel *channel = attr->channel;
 	struct ibv_cq_ex *ex = NULL;
 	struct cq *cq;
@@ -380,7 +380,7 @@ struct ibv_cq_ex *hook_create_cq_ex(struct ibv_context *context, struct ibv_cq_i
 	if (cq && cq->ch)
 		attr->channel = &cq->ch->real; /* in place: its size grows with rdma-core */
 	if (cq)
-		ex = ctx->create_cq_ex(context, attr);
+		ex = make(arg);
 	attr->channel = channel;
 	if (ex && !finish(cq, ibv_cq_ex_to_cq(ex)))
 		ex = NULL;
@@ -388,6 +388,25 @@ struct ibv_cq_ex *hook_create_cq_ex(struct ibv_context *context, struct ibv_cq_i
 		free_cq(cq);
 	pthread_mutex_unlock(&shim.registry);
 	return ex;
+}
+
+struct create_cq_ex_call {
+	struct ctx *ctx;
+	struct ibv_cq_init_attr_ex *attr;
+};
+
+static struct ibv_cq_ex *call_create_cq_ex(void *arg)
+{
+	struct create_cq_ex_call *c = arg;
+
+	return c->ctx->create_cq_ex(c->ctx->ibv, c->attr);
+}
+
+struct ibv_cq_ex *hook_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+{
+	struct create_cq_ex_call call = {.ctx = ctx_of(context), .attr = attr};
+
+	return cq_create_extended(call.ctx, attr, call_create_cq_ex, &call);
 }
 
 /*

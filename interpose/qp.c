@@ -40,10 +40,10 @@ static bool sends(const struct ibv_qp_init_attr *attr)
 	return attr->qp_type != IBV_QPT_XRC_RECV;
 }
 
-static struct qp *new_qp(struct ctx *ctx, const struct ibv_qp_init_attr *attr, bool wr_api)
+static struct qp *new_qp(struct ctx *ctx, const struct ibv_qp_init_attr *attr,
+			 enum rnice_uncontrolled why)
 {
 	struct qp *q = calloc(1, sizeof(*q));
-	enum rnice_uncontrolled why = RNICE_UNC_KINDS;
 
 	if (!q)
 		return NULL;
@@ -55,9 +55,7 @@ static struct qp *new_qp(struct ctx *ctx, const struct ibv_qp_init_attr *attr, b
 	q->all_signaled = attr->sq_sig_all;
 	q->max_wr = attr->cap.max_send_wr;
 	pthread_mutex_init(&q->lock, NULL);
-	if (shim.managing && sends(attr))
-		why = obstacle(attr, wr_api);
-	if (why < RNICE_UNC_KINDS) {
+	if (shim.managing && sends(attr) && why < RNICE_UNC_KINDS) {
 		rnice_port_count(ctx->dev->port, RNICE_CTR_UNCONTROLLED + why, 1);
 		q->counted_as = why + 1;
 	}
@@ -207,7 +205,7 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	if (!ctx)
 		return real()->ibv_create_qp(pd, attr);
 	pthread_mutex_lock(&shim.registry);
-	q = new_qp(ctx, attr, false);
+	q = new_qp(ctx, attr, obstacle(attr, false));
 	if (q)
 		deepen(q, &attr->cap);
 	ibv = real()->ibv_create_qp(pd, attr);
@@ -228,13 +226,14 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 struct ibv_qp *hook_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
 	bool wr_api = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	struct ibv_qp_init_attr *plain = (struct ibv_qp_init_attr *)attr;
 	struct ctx *ctx = ctx_of(context);
 	uint32_t asked = attr->cap.max_send_wr;
 	struct ibv_qp *ibv;
 	struct qp *q;
 
 	pthread_mutex_lock(&shim.registry);
-	q = new_qp(ctx, (struct ibv_qp_init_attr *)attr, wr_api);
+	q = new_qp(ctx, plain, obstacle(plain, wr_api));
 	if (q)
 		deepen(q, &attr->cap);
 	ibv = ctx->create_qp_ex(context, attr);
@@ -249,6 +248,22 @@ struct ibv_qp *hook_create_qp_ex(struct ibv_context *context, struct ibv_qp_init
 		free_qp(q);
 	pthread_mutex_unlock(&shim.registry);
 	return ibv;
+}
+
+void qp_adopt(struct ibv_qp *ibv, const struct ibv_qp_init_attr_ex *attr)
+{
+	const struct ibv_qp_init_attr *plain = (const struct ibv_qp_init_attr *)attr;
+	struct ibv_qp_cap cap = attr->cap;
+	struct ctx *ctx = ctx_of(ibv->context);
+	struct qp *q;
+
+	if (!ctx)
+		return;
+	pthread_mutex_lock(&shim.registry);
+	q = new_qp(ctx, plain, RNICE_UNC_DIRECT);
+	if (q)
+		finish(q, ibv, &cap);
+	pthread_mutex_unlock(&shim.registry);
 }
 
 /* ---- locking a QP with its CQs ---- */

@@ -253,6 +253,9 @@ static inline struct cq *cq_of(struct ibv_cq *ibv)
 int hook_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc);
 int hook_req_notify(struct ibv_cq *ibv, int solicited_only);
 struct ibv_cq_ex *hook_create_cq_ex(struct ibv_context *ibv, struct ibv_cq_init_attr_ex *attr);
+/* @make creates the CQ by @attr, whose channel is the provider's view of it meanwhile. */
+struct ibv_cq_ex *cq_create_extended(struct ctx *ctx, struct ibv_cq_init_attr_ex *attr,
+				     struct ibv_cq_ex *(*make)(void *), void *arg);
 /* Room for a QP's flushes; 0 or ENOMEM. */
 int cq_reserve(struct cq *cq, uint32_t entries);
 void cq_unreserve(struct cq *cq, uint32_t entries);
@@ -285,6 +288,8 @@ static inline struct qp *qp_of(struct ibv_qp *ibv)
 	return table_get(&shim.qps, table_ptr_key(ibv));
 }
 struct ibv_qp *hook_create_qp_ex(struct ibv_context *ibv, struct ibv_qp_init_attr_ex *attr);
+/* A QP that a vendor's interface made: counted, never managed. */
+void qp_adopt(struct ibv_qp *ibv, const struct ibv_qp_init_attr_ex *attr);
 void qp_abandon(struct qp *q); /* its context is closed; registry held */
 int hook_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 

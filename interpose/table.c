@@ -38,7 +38,8 @@ void *table_get(struct table *t, uint64_t key)
 	return NULL;
 }
 
-/* The entry of @key, or NULL with *@spot set to where it would go: a deleted entry if there is one. */
+/* The entry of @key, or NULL with *@spot set to where it would go: a deleted entry if there is one.
+ */
 static struct table_entry *find(struct table_slots *s, uint64_t key, struct table_entry **spot)
 {
 	uint64_t at, k;
@@ -79,7 +80,8 @@ static int grow(struct table *t, struct table_slots *old)
 	for (at = 0; at <= old->mask; at += ENTRY) {
 		k = key_at(old, at);
 		if (k && k != TABLE_DELETED)
-			store(s, k, atomic_load_explicit(&table_at(old, at)->val, memory_order_relaxed));
+			store(s, k,
+			      atomic_load_explicit(&table_at(old, at)->val, memory_order_relaxed));
 	}
 	atomic_store_explicit(&t->slots, s, memory_order_release); /* T1 */
 	return 0;
@@ -101,8 +103,9 @@ int table_put(struct table *t, uint64_t key, void *val)
 }
 
 /*
- * A deleted entry must stay marked while a probe may have to pass it. None does when the next one was
- * never used (any more): then it counts as never used too, and so do the deleted ones before it.
+ * A deleted entry must stay marked while a probe may have to pass it. None does when the next one
+ * was never used (any more): then it counts as never used too, and so do the deleted ones before
+ * it.
  */
 static void tidy(struct table_slots *s, uint64_t at)
 {

@@ -34,7 +34,10 @@ struct table {
 };
 
 extern struct table_slots table_empty;
-#define TABLE_INIT {&table_empty}
+#define TABLE_INIT           \
+	{                    \
+		&table_empty \
+	}
 
 #define TABLE_DELETED 1ULL /* never an object's address, never a key made by table_qpn_key() */
 
@@ -62,7 +65,8 @@ static inline uint64_t table_qpn_key(uint32_t qp_num)
 /* table_get() for the hot paths: only the first probe. NULL says nothing; ask table_get() then. */
 static inline void *table_peek(struct table *t, uint64_t key)
 {
-	/* T2 acquire, pairs with T1 release in grow(): the slots are filled before they are seen. */
+	/* T2 acquire, pairs with T1 release in grow(): the slots are filled before they are seen.
+	 */
 	struct table_slots *s = atomic_load_explicit(&t->slots, memory_order_acquire);
 	struct table_entry *e = table_at(s, table_first(s, key));
 

@@ -3,7 +3,8 @@
  * Ports of a process, and its activity lines.
  *
  * Devices are never removed from the segment. The first process that needs one claims the first
- * free record by setting its key, a hash of the name, with one CAS: there is no half-claimed state.
+ * free record by setting its key, a hash of the name, with one CAS: there is no half-claimed
+ * state.
  */
 #include <errno.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  *	may take   <=> spent <= allowance
  *
  * A take may be larger than what is left: the debt delays the next one. So over any time t a
- *process gets at most rate x t + burst + one take.
+ * process gets at most rate x t + burst + one take.
  *
  * Threads: every call from any. Times may go back a little between threads.
  */

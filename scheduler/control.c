@@ -8,18 +8,19 @@
  *
  *	(bytes reported - bytes in the NIC at its start) / time  <=  true service rate
  *
- * whatever the polling. The estimate is the maximum of such lower bounds. A span ends when it has
- * seen 16 times what was in the NIC at its start, so the bound is within 1/16 of what was served.
- * The maximum gives way slowly (10 s) and only to spans that had a backlog throughout: an idle or
- * a waiting program says nothing about the port, and a spell of holding back does not collapse it.
+ * whatever the polling. The estimate is the maximum of such lower bounds. A span ends when it
+ * has seen 16 times what was in the NIC at its start, so the bound is within 1/16 of what was
+ * served. The maximum gives way slowly (10 s) and only to spans that had a backlog throughout:
+ * an idle or a waiting program says nothing about the port, and a spell of holding back does not
+ * collapse it.
  *
  * Number of chunks. More chunks in the NIC never make bulk slower, and fewer never make latency
- * worse, so the least number at full speed is right. It depends on what nobody can know in advance:
- * the round trip, how fast completions are noticed, the NIC's start-up time per message. So it is
- * tried: now and then the next step of a ladder runs for some milliseconds, alternating twice with
- * the present one so that a change in the load hits both. A step up stays if it gained 3 %, a step
- * down if it lost less than 1.5 %. A trial without a change doubles the time to the next, up to 8
- *s.
+ * worse, so the least number at full speed is right. It depends on what nobody can know in
+ * advance: the round trip, how fast completions are noticed, the NIC's start-up time per
+ * message. So it is tried: now and then the next step of a ladder runs for some milliseconds,
+ * alternating twice with the present one so that a change in the load hits both. A step up stays
+ * if it gained 3 %, a step down if it lost less than 1.5 %. A trial without a change doubles the
+ * time to the next, up to 8 s.
  */
 #include "scheduler/control.h"
 
@@ -129,8 +130,9 @@ static void begin_span(struct rnice_control *c, const struct rnice_control_in *i
 }
 
 /*
- * Is @bound, over @ns, a rate to believe? A shaper lets some packets through at once after a pause,
- * which must not count as speed: so not before many packets' time, or if it is far more than known.
+ * Is @bound, over @ns, a rate to believe? A shaper lets some packets through at once after a
+ * pause, which must not count as speed: so not before many packets' time, or if it is far more
+ * than known.
  */
 static bool believable(const struct rnice_control *c, uint64_t bound, uint64_t ns, uint64_t enough)
 {

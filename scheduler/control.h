@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The control loop of one device as arithmetic: what the tick saw goes in, the rules for the next
- * millisecond come out. No clock, no shared memory, no side effect: tests and the simulation call
- * it as the tick does.
+ * The control loop of one device as arithmetic: what the tick saw goes in, the rules for the
+ * next millisecond come out. No clock, no shared memory, no side effect: tests and the
+ * simulation call it as the tick does.
  *
  *	            latency posts seen            none for the hold time
  *	  OPEN  ------------------------>  PROTECTED  ---------------------->  OPEN
  *
- * OPEN: bulk runs at native speed. The window is RNICE_OPEN_NS of measured service (8 ms), reached
- * by doubling; a chunk is 1 ms of it, within [MTU, 1 MiB]. So a latency program that starts finds
- *at most about 10 ms of bytes before it: the window, one tick until it is seen, one chunk.
+ * OPEN: bulk runs at native speed. The window is RNICE_OPEN_NS of measured service (8 ms),
+ * reached by doubling; a chunk is 1 ms of it, within [MTU, 1 MiB]. So a latency program that
+ * starts finds at most about 10 ms of bytes before it: the window, one tick until it is seen,
+ * one chunk.
  *
- * PROTECTED: a chunk is half of preempt_ns of measured service, within [MTU, 1 MiB], and the window
- * is the least number of chunks that keeps the port busy, found by trials. On a slow port, where
- *one packet takes longer than preempt_ns, bulk is held to 95 % of full speed, so that no queue
- *stands. See control.c.
+ * PROTECTED: a chunk is half of preempt_ns of measured service, within [MTU, 1 MiB], and the
+ * window is the least number of chunks that keeps the port busy, found by trials. On a slow
+ * port, where one packet takes longer than preempt_ns, bulk is held to 95 % of full speed, so
+ * that no queue stands. See control.c.
  */
 #ifndef RNICE_CONTROL_H
 #define RNICE_CONTROL_H

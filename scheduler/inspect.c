@@ -2,7 +2,6 @@
 /* Reading the segment for people: `rnice stat`. Everything may be garbage, or change meanwhile. */
 #include <ctype.h>
 #include <string.h>
-#include <time.h>
 
 #include "scheduler/proc.h"
 
@@ -18,14 +17,6 @@ static void copy_text(char *out, const uint64_t *words, size_t len)
 	for (char *c = out; *c; c++)
 		if (*c < ' ' || *c > '~')
 			*c = '?';
-}
-
-static uint64_t clock_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
 static void copy_words(void *out, const uint64_t *in, size_t count)
@@ -50,9 +41,9 @@ bool rnice_segment_device(const struct rnice_segment *seg, unsigned dev,
 	copy_text(out->name, d->name, sizeof(out->name));
 	copy_words(&c, d->control, RNICE_CONTROL_WORDS);
 	out->rate = c.rate;
-	out->window = load_relaxed(&d->rules.window);
+	out->window = load_relaxed(&d->rules.total);
 	out->chunk = load_relaxed(&d->rules.chunk);
-	out->latency_active = rnice_control_protected(&c, clock_ns());
+	out->latency_active = rnice_control_protected(&c, rnice_clock_ns());
 	return true;
 }
 

@@ -4,22 +4,22 @@
  *
  * Who writes what (everybody may read everything):
  *
- *	record          writer                                          how
- *	header          the creator, before the file has a name         plain
- *	device.key      whoever needs the device first                  CAS 0 -> hash of the name
- *	device.name     each process that attaches: the same bytes      relaxed
- *	device.members  a process its own bit; the tick a dead one's    atomic or, and
- *	device.tick     whoever wins the tick                           CAS old -> now
- *	device.due      whoever was admitted                            CAS
- *	device, rest    the winner of the tick                          relaxed
- *	slot.owner      claim, reclaim, release                         CAS
- *	slot, rest      the owner; who reclaims it, before it is free   relaxed
- *	activity line   the thread that posts to its QP                 plain load and store,
- *relaxed flow            the owner's threads                             atomic add
+ *	record          writer                                     how
+ *	header          the creator, before the file has a name    plain
+ *	device.key      whoever needs the device first             CAS 0 -> hash of name
+ *	device.name     each process that attaches, the same       relaxed
+ *	device.members  a process its bit, the tick a dead one's   atomic or, and
+ *	device.tick     whoever wins the tick                      CAS old -> now
+ *	device.due      whoever was admitted                       CAS
+ *	device, rest    the winner of the tick                     relaxed
+ *	slot.owner      claim, reclaim, release                    CAS
+ *	slot, rest      the owner; a reclaimer, until it is free   relaxed
+ *	activity line   the thread that posts to its QP            relaxed load, store
+ *	flow            the owner's threads                        atomic add
  *
- * What excludes what: nothing. A slot has one owner at a time because owner changes by CAS only. A
- * winner of the tick that falls asleep may overlap with the next one: they then mix their words,
- * which control.c clamps and the tick after replaces.
+ * What excludes what: nothing. A slot has one owner at a time because owner changes by CAS only.
+ * A winner of the tick that falls asleep may overlap with the next one: they then mix their
+ * words, which control.c clamps and the tick after replaces.
  *
  * Not trusted: sizes, indices and stamps are checked or clamped where they are read.
  */

@@ -5,9 +5,9 @@
  *	bit 0       22            40            52           64
  *	    | pid    | start time  | pid namesp. | exec image |
  *
- * The start time (low bits, clock ticks; 0 = unknown) tells a process from a later one of the same
- * pid. The image (hash of the AT_RANDOM bytes, new with each exec) tells a process from the program
- * it was before exec, whose slot nobody gave back.
+ * The start time (low bits, clock ticks; 0 = unknown) tells a process from a later one of the
+ * same pid. The image (hash of the AT_RANDOM bytes, new with each exec) tells a process from the
+ * program it was before exec, whose slot nobody gave back.
  */
 #ifndef RNICE_OWNER_H
 #define RNICE_OWNER_H

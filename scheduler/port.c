@@ -2,25 +2,28 @@
 /*
  * Admission: take, done, and whose turn it is.
  *
- * The window holds without a lock because each process publishes before it looks:
+ * The window holds without a lock because everybody publishes before looking:
  *
  *	process P                           process Q
  *	W1: taken_P += bytes  (seq_cst)     W1: taken_Q += bytes  (seq_cst)
  *	R1: read taken_Q      (seq_cst)     R1: read taken_P      (seq_cst)
  *	    over the window? take it back       over the window? take it back
  *
- * All W1 and R1 have one order. Of any set of takes that stand, the last W1 saw all the others in
- * its R1, and found them, with itself, within the window. So at no time do more bytes stand than
+ * All W1 and R1 have one order. Of any set of takes that stand, the last one's R1 saw those of
+ * other processes, and its W1, which returns the sum before it, those of its own process: they
+ * were all found to fit together. So at no time do more bytes stand than
  *
- *	window, or window - 1 + one take, if that take was the only one of its process
+ *	window, or window - 1 + one take, if that take is the only one of its process
  *
- * of the window in force when they were taken. Both may take back: then the one that is behind in
- * virtual time looks again for a moment before it gives up.
+ * of the window in force when they were taken. If two take back, the one that is behind in
+ * virtual time has looked again for a moment before it gave up, so that both do so again and
+ * again is not to be expected.
  *
  * Turn: a process that was refused though it holds less than its share is owed. Whoever is more
- *than `slack` bytes of virtual time ahead of one that is owed waits; so over any time two
- *backlogged processes differ by at most twice the slack and a chunk. Whoever does not ask
- *(asked_us) or cannot use its turn (own limits) is not waited for.
+ * than the slack (2 ms of service) ahead in virtual time of one that is owed, waits. So over any
+ * time two processes with a backlog differ by at most twice the slack and a take each. Nobody
+ * waits for one that does not ask (asked_us) or that cannot use its turn because of limits of
+ * its own.
  */
 #include "scheduler/port.h"
 
@@ -35,10 +38,9 @@
 #define TICKED_NS 5000000 /* rules older than this must be renewed before anything is admitted */
 #define SKEW_NS 20000000  /* a flow wrong for so long is not just between two instructions ... */
 #define SKEW_SEEN 16	  /* ... if it was each time somebody looked */
-#define VTIME_SANE (INT64_C(1) << 41)
-#define DUE_SANE \
-	INT64_C(10000000000) /* ns ahead; also the longest that one message delays others */
-#define PAY_MAX_NS UINT64_C(600000000000)
+#define VTIME_SANE (INT64_C(1) << 41)	  /* bytes; a larger distance is garbage */
+#define DUE_SANE INT64_C(10000000000)	  /* ns; what is due later than that is garbage */
+#define PAY_MAX_NS UINT64_C(600000000000) /* no message takes longer */
 #define RETRY_MIN_NS 20000
 #define RETRY_MAX_NS 1000000
 #define AGAIN 16 /* looks before giving up what was published */
@@ -121,12 +123,11 @@ static inline uint64_t window_of(const struct rnice_port *port)
 	return port->fixed_window ? port->fixed_window : load_relaxed(&port->dev->rules.window);
 }
 
-/* Do own bytes in the NIC still count? A caller that gave back too much has none. */
-static inline bool counts(const struct rnice_port *port, uint64_t inflight, uint64_t now)
+/* Do own bytes in the NIC still count? */
+static inline bool counts(const struct rnice_port *port, uint64_t now)
 {
-	uint64_t stale = load_relaxed(&port->dev->rules.stale_ms) * UINT64_C(1000000);
-
-	return (int64_t)inflight > 0 && rnice_fresh(load_relaxed(&port->flow->moved), now, stale);
+	return rnice_fresh(load_relaxed(&port->flow->moved), now,
+			   load_relaxed(&port->dev->rules.stale_ms) * UINT64_C(1000000));
 }
 
 /* Is there room for @bytes beside @mine of this process and what the others have? */
@@ -157,8 +158,8 @@ static inline uint64_t slack_of(const struct rnice_port *port)
 }
 
 /*
- * Is somebody waiting who is owed bytes, and too far behind this process? Or too far behind after a
- * message of this process that was larger than its share of the window?
+ * Is somebody waiting who is owed bytes, and too far behind this process? Or too far behind
+ * after a message of this process that was larger than its share of the window?
  */
 static inline bool must_wait(const struct rnice_port *port, const struct others *o, uint64_t now)
 {
@@ -173,9 +174,9 @@ static inline bool must_wait(const struct rnice_port *port, const struct others 
 }
 
 /*
- * A message of @bytes that cannot be cut went through. The others' shares of the window are small
- * against it, so they are never refused for long: they get the time to catch up all the same. At
- * most twice the message's own time, in case they cannot use it.
+ * A message of @bytes that cannot be cut went through. The others' shares of the window are
+ * small against it, so they are never refused for long: they get the time to catch up all the
+ * same. At most twice the message's own time, in case they cannot use it.
  */
 static __attribute__((noinline)) void pay_back(struct rnice_port *port, uint64_t bytes,
 					       uint64_t now)
@@ -203,8 +204,8 @@ static void lift_to(struct rnice_port *port, uint64_t v)
 
 /*
  * Back from an idle spell: what was not used meanwhile is not owed. After a short one (it asked
- * within asked_us) up to @keep bytes are: a program that posts message by message is idle between
- * any two.
+ * within asked_us) up to @keep bytes are: a program that posts message by message is idle
+ * between any two.
  */
 static void forget_credit(struct rnice_port *port, const struct others *o, uint64_t keep)
 {
@@ -254,8 +255,8 @@ static void mend_flow(struct rnice_port *port, uint64_t now)
 }
 
 /*
- * Renew the rules if it is time. False: they are old, and another process is just about it: a first
- * take after a pause has to wait for it (if it died: for RNICE_TICK_NS).
+ * Renew the rules if it is time. False: they are old, and another process is just about it: a
+ * first take after a pause has to wait for it (if it died: for RNICE_TICK_NS).
  */
 static bool renew_rules(struct rnice_port *port, uint64_t now)
 {
@@ -273,8 +274,9 @@ static bool renew_rules(struct rnice_port *port, uint64_t now)
 }
 
 /*
- * What a process does about every UPKEEP_NS when it asks. False: @bytes must not go now: the rules
- * are missing, or they changed so that @bytes was cut by a chunk length no longer in force.
+ * What a process does about every UPKEEP_NS when it asks. False: @bytes must not go now: the
+ * rules are missing, or they changed so that @bytes was cut by a chunk length no longer in
+ * force.
  */
 static __attribute__((noinline)) bool upkeep(struct rnice_port *port, uint64_t bytes, uint64_t now)
 {
@@ -340,32 +342,35 @@ static __attribute__((noinline)) void keep_pace(struct rnice_port *port, uint64_
 	} while (!cas_weak_relaxed(&port->dev->due, &old, due + time));
 }
 
-/* W1, R1, and back again if there is no room after all. @old: own bytes before count. */
+/* W1, R1, and back again if there is no room after all. @old: own bytes from before count. */
 static bool publish(struct rnice_port *port, uint64_t bytes, bool old, uint64_t now)
 {
-	uint64_t before = add_relaxed(&port->inflight, bytes);
-	uint64_t v = rnice_flow_vtime(port->flow);
+	struct shm_flow *flow = port->flow;
+	uint64_t v = rnice_flow_vtime(flow), done, mine;
 	struct others o;
 
-	store_relaxed(&port->flow->moved, now);
-	add_seq_cst(&port->flow->taken, bytes);
+	add_relaxed(&port->inflight, bytes);
+	store_relaxed(&flow->moved, now);
+	/* done first, as in rnice_flow_inflight(): what ends meanwhile still counts. A2. */
+	done = load_acquire(&flow->done);
+	mine = rnice_sane_bytes(add_seq_cst(&flow->taken, bytes) - done);
 	for (int i = 0; i < AGAIN; i++) {
 		look(port, now, &o);
-		if (likely(room(port, &o, old && (int64_t)before > 0 ? before : 0, bytes) == FITS))
+		if (likely(room(port, &o, old ? mine : 0, bytes) == FITS))
 			return true;
 		if (!first_in_line(port, &o, v))
 			break;
 		cpu_relax();
 	}
-	sub_relaxed(&port->flow->taken, bytes);
+	sub_relaxed(&flow->taken, bytes);
 	sub_relaxed(&port->inflight, bytes);
 	return false;
 }
 
 static bool admit(struct rnice_port *port, uint64_t bytes, uint64_t now)
 {
-	uint64_t mine = load_relaxed(&port->inflight);
-	bool old = counts(port, mine, now);
+	uint64_t mine = rnice_flow_inflight(port->flow);
+	bool old = mine == 0 || counts(port, now);
 	struct others o;
 	enum verdict v;
 
@@ -379,8 +384,6 @@ static bool admit(struct rnice_port *port, uint64_t bytes, uint64_t now)
 		lift_to(port, o.least); /* nothing, unless the distance is garbage */
 		return refuse(port, NOT_MY_TURN, now);
 	}
-	/* Nothing in the NIC, or too long: then all there was before this call is not counted. */
-	old |= (int64_t)mine <= 0;
 	if (unlikely(pace_wait(port, now)) || unlikely(!publish(port, bytes, old, now)))
 		return refuse(port, NO_ROOM, now);
 	if (unlikely(load_relaxed(&port->dev->rules.paced)))
@@ -496,6 +499,9 @@ void rnice_port_count(struct rnice_port *port, enum rnice_counter which, int64_t
 
 void rnice_port_latency(struct rnice_port *port, uint64_t ns)
 {
-	if (!load_relaxed(&port->lost))
-		add_relaxed(&port->flow->latency[rnice_histogram_bucket(ns)], 1);
+	if (load_relaxed(&port->lost))
+		return;
+	add_relaxed(&port->flow->latency[rnice_histogram_bucket(ns)], 1);
+	/* The only sign of life of a process that never asks for bytes. */
+	store_relaxed(&port->proc->slot->beat, rnice_clock_ns());
 }

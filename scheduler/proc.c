@@ -7,15 +7,14 @@
  *	          --CAS--> 0                 given back, records clean
  *	dead      --CAS--> reaper --S3--> 0  taken from the dead: the reaper cleans while it owns
  *
- * Whoever dies in any of these states leaves a word whose owner is dead: back to the last line. Two
- * that find the same dead owner: one CAS succeeds.
+ * Whoever dies in any of these states leaves a word whose owner is dead: back to the last line.
+ * Two that find the same dead owner: one CAS succeeds.
  */
 #include "scheduler/proc.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "config/config.h"
@@ -23,14 +22,6 @@
 #define STATIC_CHUNK (64U << 10)
 #define STATIC_WINDOW (256U << 10)
 #define FOREIGN_STALE_NS (600 * UINT64_C(1000000000))
-
-static uint64_t clock_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
 
 static void clear_words(void *p, size_t bytes)
 {
@@ -84,7 +75,7 @@ static void reap_dead(struct rnice_segment *seg, const struct rnice_owner *me)
 /* As a last resort: slots of other pid namespaces that showed no life for ten minutes. */
 static void reap_foreign(struct rnice_segment *seg, const struct rnice_owner *me)
 {
-	uint64_t now = clock_ns();
+	uint64_t now = rnice_clock_ns();
 
 	for (unsigned i = 0; i < RNICE_MAX_PROCS; i++) {
 		struct shm_slot *slot = &seg->shm->slot[i];
@@ -117,7 +108,7 @@ static void fill(struct shm_slot *slot, const struct rnice_owner *me,
 	memcpy(comm, me->comm, sizeof(comm));
 	store_relaxed(&slot->pidns, me->pidns);
 	store_relaxed(&slot->start, me->start);
-	store_relaxed(&slot->beat, clock_ns());
+	store_relaxed(&slot->beat, rnice_clock_ns());
 	store_relaxed(&slot->comm[0], comm[0]);
 	store_relaxed(&slot->comm[1], comm[1]);
 	store_relaxed(&slot->cls, info->cls);

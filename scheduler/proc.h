@@ -3,11 +3,13 @@
  * This process's side of the scheduler, and what the files of scheduler/ tell each other.
  *
  * A struct rnice_port exists once per process and device; its threads share it. What it keeps in
- * private memory is the truth about this process. The flow in the segment is published from it, and
- * mended when somebody else wrote there.
+ * private memory is the truth about this process. The flow in the segment is published from it,
+ * and mended when somebody else wrote there.
  */
 #ifndef RNICE_PROC_H
 #define RNICE_PROC_H
+
+#include <time.h>
 
 #include "scheduler/atomic.h"
 #include "scheduler/bucket.h"
@@ -49,13 +51,28 @@ struct rnice_proc {
 	struct rnice_port port[RNICE_MAX_DEVICES];
 };
 
+/* For what nobody gave a time for: signs of life, statistics. */
+static inline uint64_t rnice_clock_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
 /* Is the slot still this process's? */
 static inline bool rnice_proc_owns(const struct rnice_proc *proc)
 {
 	return load_relaxed(&proc->slot->owner) == proc->me.word;
 }
 
-/* Bytes in the NIC by @flow; 0 when the record makes no sense. */
+/* A number of bytes in the NIC, 0 if it makes no sense: garbage, or more given back than taken. */
+static inline uint64_t rnice_sane_bytes(uint64_t bytes)
+{
+	return bytes < UINT64_C(1) << 40 ? bytes : 0;
+}
+
+/* Bytes in the NIC by @flow. */
 static inline uint64_t rnice_flow_inflight(const struct shm_flow *flow)
 {
 	/*
@@ -63,9 +80,8 @@ static inline uint64_t rnice_flow_inflight(const struct shm_flow *flow)
 	 * between the two loads then count as in the NIC, never as less than nothing.
 	 */
 	uint64_t done = load_acquire(&flow->done);
-	uint64_t bytes = load_seq_cst(&flow->taken) - done;
 
-	return bytes < UINT64_C(1) << 40 ? bytes : 0;
+	return rnice_sane_bytes(load_seq_cst(&flow->taken) - done);
 }
 
 /* Was @stamp set within @limit before @now? Threads' clocks may differ by a little. */

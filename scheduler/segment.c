@@ -4,9 +4,9 @@
  * the way leaves nothing (an unnamed file), and of two creators one wins and the other opens its
  * file.
  *
- * The size is allocated (about 6.5 MiB), not only set: a full /dev/shm is an error here and not a
- * SIGBUS later. Somebody with write permission who truncates the file later does cause SIGBUS in
- * all; there is no defence against that but the file's mode.
+ * The size is allocated (about 6.5 MiB), not only set: a full /dev/shm is an error here and not
+ * a SIGBUS later. Somebody with write permission who truncates the file later does cause SIGBUS
+ * in all; there is no defence against that but the file's mode.
  */
 #include "scheduler/layout.h"
 
@@ -123,8 +123,8 @@ static int check_file(int fd, bool by_uid, const struct trouble *t)
 }
 
 /*
- * An open file of full size with a header and no name. Not every file system has O_TMPFILE; @temp
- * is the name to remove afterwards, or "".
+ * An open file of full size with a header and no name. Not every file system has O_TMPFILE;
+ * @temp is the name to remove afterwards, or "".
  */
 static int open_unnamed(const char *path, char temp[SHM_PATH])
 {

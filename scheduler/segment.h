@@ -2,10 +2,26 @@
 /*
  * The shared memory through which every rnice process on a host coordinates.
  *
- * Lifetime: open once per process, join (claim a slot), leave. The segment outlives its openers, so
- * a crash takes nobody along. A forked child must not use its parent's slot: it joins anew.
+ * Lifetime: open once per process, join (claim a slot), leave. The segment outlives its openers,
+ * so a crash takes nobody along. A forked child must not use its parent's slot: it joins anew. An
+ * exec gives nothing back either: the next join of that process, or its end, does.
+ *
  * Trust: whatever is read from the segment may be garbage; it may cost performance, never memory
  * safety. Every index is checked, every count clamped.
+ *
+ * The dead: a process killed at any instruction leaves a slot, which is taken back by whoever joins
+ * or, if there are bytes in it, by whoever needs them. Across pid namespaces nobody can tell the
+ * dead: there a slot is taken back if room is short and it was silent for 10 minutes. A process
+ * whose slot was taken like that, or overwritten, goes on by itself: own window, no coordination.
+ *
+ * Cost: about 6.2 MiB of /dev/shm, allocated at once. Somebody with write permission who truncates
+ * the file kills all that have it mapped (SIGBUS): its mode is the defence.
+ *
+ *	call                   may run beside
+ *	open, close            all but calls on what is closed
+ *	join                   all; for two joins of one process both get a slot
+ *	leave                  all but calls on that proc and its ports
+ *	device, proc (reading) all
  */
 #ifndef RNICE_SEGMENT_H
 #define RNICE_SEGMENT_H
@@ -47,8 +63,13 @@ enum rnice_counter {
 
 /*
  * 0, or an errno: ENOENT (not there and @create false), EACCES, EPROTO (another layout or not an
- * rnice segment), ENOSPC, ... @why gets one short phrase for the message. Sets *@out on 0 only.
- * @name: config's segment value ("" = /dev/shm/rnice-<uid>). New segments get mode 0600.
+ * rnice segment), ENOSPC, ... @why gets the path and a short phrase for the message, e.g.
+ * "/dev/shm/rnice-0 belongs to uid 7". Sets *@out on 0 only.
+ *
+ * @name: config's segment value ("" = /dev/shm/rnice-<uid>, which must belong to that user or to
+ * root). New segments get mode 0600; a mode chosen later stays. A file that is no segment of this
+ * version is never modified. With @create false and no permission to write, it is opened for
+ * looking only: join then fails with EACCES.
  */
 int rnice_segment_open(const char *name, bool create, struct rnice_segment **out, char *why,
 		       size_t why_len);
@@ -70,10 +91,10 @@ void rnice_proc_leave(struct rnice_proc *proc); /* accepts NULL; gives the slot 
 /* ---- reading, for `rnice stat`: any process, no slot needed ---- */
 struct rnice_device_stat {
 	char name[RNICE_DEVICE_NAME];
-	uint64_t rate;	 /* bytes/s, measured; 0 = unknown */
-	uint64_t window; /* bytes, now in force */
-	uint64_t chunk;	 /* bytes, now in force */
-	bool latency_active;
+	uint64_t rate;	     /* bytes/s, measured; 0 = unknown */
+	uint64_t window;     /* bytes, now in force */
+	uint64_t chunk;	     /* bytes, now in force */
+	bool latency_active; /* as the last tick saw it; bulk processes run ticks when they send */
 };
 struct rnice_proc_stat {
 	uint32_t pid;

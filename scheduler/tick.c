@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the control loop sees and writes. At most one tick per RNICE_TICK_NS and device, run by the
- * process that happened to ask; a winner that dies here costs one tick.
+ * What the control loop sees and writes. At most one tick per RNICE_TICK_NS and device, run by
+ * the process that happened to ask; a winner that dies here costs one tick.
  *
  * Cost: one pass over the member slots, and over their activity lines until one is found that
- * changed: a few microseconds for a few processes. With nobody active at most LINES_PER_TICK lines
- * are looked at, the rest in the next ticks; after a pause all are, so that the first chunk of a
- * bulk program is already admitted by the right rules.
+ * changed: a few microseconds for a few processes. With nobody active at most LINES_PER_TICK
+ * lines are looked at, the rest in the next ticks; after a pause all are, so that the first
+ * chunk of a bulk program is already admitted by the right rules.
  */
 #include "scheduler/proc.h"
-
-#include <string.h>
 
 #define MSEC UINT64_C(1000000)
 #define LINES_PER_TICK 1024
@@ -210,11 +208,23 @@ static void publish(struct shm_device *dev, const struct rnice_control *c,
 	store_release(&dev->ticked, now);
 }
 
+/* The state is words only, so it goes through the segment word by word. */
+static void load_control(const struct shm_device *dev, struct rnice_control *c)
+{
+	for (unsigned i = 0; i < RNICE_CONTROL_WORDS; i++)
+		((uint64_t *)c)[i] = load_relaxed(&dev->control[i]);
+}
+
+static void store_control(struct shm_device *dev, const struct rnice_control *c)
+{
+	for (unsigned i = 0; i < RNICE_CONTROL_WORDS; i++)
+		store_relaxed(&dev->control[i], ((const uint64_t *)c)[i]);
+}
+
 void rnice_tick(struct rnice_port *port, uint64_t now)
 {
 	struct shm_device *dev = port->dev;
 	struct tick t = {.port = port, .shm = port->proc->seg->shm, .dev = dev, .now = now};
-	uint64_t words[RNICE_CONTROL_WORDS];
 	struct rnice_control c;
 	struct rnice_rules rules;
 
@@ -223,12 +233,8 @@ void rnice_tick(struct rnice_port *port, uint64_t now)
 	look_around(&t);
 	t.in.active = find_activity(&t);
 	advance_vclock(&t);
-	for (unsigned i = 0; i < RNICE_CONTROL_WORDS; i++)
-		words[i] = load_relaxed(&dev->control[i]);
-	memcpy(&c, words, sizeof(c));
+	load_control(dev, &c);
 	rnice_control_step(&c, &t.in, &rules);
-	memcpy(words, &c, sizeof(c));
-	for (unsigned i = 0; i < RNICE_CONTROL_WORDS; i++)
-		store_relaxed(&dev->control[i], words[i]);
+	store_control(dev, &c);
 	publish(dev, &c, &rules, now);
 }

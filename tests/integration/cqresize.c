@@ -109,6 +109,27 @@ static void resize_under_way(struct vu_pair *p, struct vu_rng *r)
 	empty(p, "under load");
 }
 
+/* As many entries as the CQ says it has, none of them polled before the last is there. */
+static void fill_to_the_brim(int cqe)
+{
+	struct vu_pair_spec spec = {.mem = 1u << 20, .send_wr = 1000, .recv_wr = 1, .cqe = cqe};
+	struct vu_pair p;
+	int n;
+
+	vu_at("filling a CQ");
+	posted = polled = 0;
+	vu_pair_open(&p, &spec);
+	n = p.scq[0].cq->cqe;
+	if (n <= 1000) {
+		post_some(&p, (unsigned int)n, 9000);
+		vu_sleep(0.3);
+		for (int left = n; left; left -= left < DEPTH ? left : DEPTH)
+			take(&p, left < DEPTH ? left : DEPTH, "a full CQ");
+		empty(&p, "a full CQ");
+	}
+	vu_pair_close(&p);
+}
+
 int main(int argc, char **argv)
 {
 	const struct vu_opt opts[] = {
@@ -135,5 +156,7 @@ int main(int argc, char **argv)
 	vu_check(!resize(&p, DEPTH), "resize back");
 	resize_under_way(&p, &r);
 	vu_pair_close(&p);
-	return vu_pass("%" PRIu64 " completions", polled);
+	for (int cqe = 1; cqe <= 256; cqe *= 4)
+		fill_to_the_brim(cqe);
+	return vu_pass("CQs resized, and filled");
 }

@@ -499,6 +499,7 @@ void nic_unlock(void);
 void nic_start(void);
 void nic_forked(void);
 bool nic_qp_pass(struct emu_qp *qp);
+void nic_catch_up(struct emu_qp *qp);
 void nic_own(uint32_t **list, uint32_t *n, uint32_t slot);
 void nic_disown(uint32_t *list, uint32_t *n, uint32_t slot);
 

@@ -234,6 +234,7 @@ int qp_destroy(struct emu_ctx *ctx, uint64_t handle, uint32_t *events)
 	drop_users(ctx, qp);
 	if (!h->aux) {
 		nic_lock();
+		nic_catch_up(qp);
 		shm_lock(&qp->rq_lock); /* a peer may be delivering */
 		atomic_store(&qp->h.used, 1);
 		shm_unlock(&qp->rq_lock);

@@ -178,6 +178,8 @@ int qp_modify(struct emu_req *r)
 		return EINVAL;
 	qp = &self.seg->qp[h->slot];
 	nic_lock();
+	if (qp->h.proc == (uint32_t)self.proc)
+		nic_catch_up(qp);
 	from = atomic_load(&qp->state);
 	to = c->attr_mask & IBV_QP_STATE ? c->qp_state : from;
 	if (((c->attr_mask & IBV_QP_CUR_STATE) && c->cur_qp_state != from) || !values_ok(c) ||

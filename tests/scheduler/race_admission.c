@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Threads of several processes take and give back bytes of one device while latency QPs post, ticks
- * run and somebody reads the statistics. For ThreadSanitizer; in addition, by a clock that stands
- * still, the window must hold. Exit status: 0 pass.
+ * Threads of several processes take and give back bytes of one device while latency QPs post,
+ * ticks run and somebody reads the statistics. For ThreadSanitizer; in addition, by a clock that
+ * stands still, the window must hold. Exit status: 0 pass.
  */
 #include "race.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Threads join and leave as processes, attach new devices, and plant slots of dead owners for each
- * other to reclaim. No slot may have two owners. For ThreadSanitizer. Exit status: 0 pass.
+ * Threads join and leave as processes, attach new devices, and plant slots of dead owners for
+ * each other to reclaim. No slot may have two owners. For ThreadSanitizer. Exit status: 0 pass.
  */
 #include "race.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Bulk processes that share a port, in made-up time: one queue in front of the wire, a round trip
- * behind it. Each process sends as its fields say and asks again when it was told to.
+ * Bulk processes that share a port, in made-up time: one queue in front of the wire, a round
+ * trip behind it. Each process sends as its fields say and asks again when it was told to.
  */
 #ifndef SIM_PORT_H
 #define SIM_PORT_H

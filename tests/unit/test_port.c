@@ -386,8 +386,9 @@ struct hammer {
 };
 
 /*
- * Take and give back at once; exit status 1: the window was broken. The clock given stands still:
- * by a real one, bytes of a process that is off its CPU for too long stop counting, as they should.
+ * Take and give back at once; exit status 1: the window was broken. The clock given stands
+ * still: by a real one, bytes of a process that is off its CPU for too long stop counting, as
+ * they should.
  */
 static void *hammer(void *arg)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The segment is full of garbage, again and again, while a process is attached and calls
- * everything. It may lose performance; it must not crash (run this under ASan and UBSan), hang, or
- * starve.
+ * everything. It may lose performance; it must not crash (run this under ASan and UBSan), hang,
+ * or starve.
  */
 #include "test_segment.h"
 

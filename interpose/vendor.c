@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Creators of CQs and QPs that vendors' libraries have beside verbs. Their CQs may stand behind one
+ * of our completion channels, and their QPs are counted: rnice cannot cut what is posted through
+ * them.
+ *
+ * The vendors' libraries are looked up when such a function is called, never linked.
+ */
+#include "interpose/shim.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <infiniband/efadv.h>
+#include <infiniband/mlx4dv.h>
+#include <infiniband/mlx5dv.h>
+
+static void *vendor(const char *library, const char *name, const char *version)
+{
+	void *f = dlvsym(RTLD_NEXT, name, version), *handle;
+
+	if (f)
+		return f;
+	handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+	f = handle ? dlvsym(handle, name, version) : NULL;
+	if (!f)
+		errno = EOPNOTSUPP;
+	return f;
+}
+
+/* ---- CQs ---- */
+
+struct create_call {
+	void *function;
+	struct ibv_context *context;
+	struct ibv_cq_init_attr_ex *attr;
+	void *more;
+	uint32_t more_len;
+};
+
+static struct ibv_cq_ex *call_mlx5(void *arg)
+{
+	struct create_call *c = arg;
+	__typeof__(&mlx5dv_create_cq) create = (__typeof__(&mlx5dv_create_cq))c->function;
+
+	return create(c->context, c->attr, c->more);
+}
+
+static struct ibv_cq_ex *call_efa(void *arg)
+{
+	struct create_call *c = arg;
+	__typeof__(&efadv_create_cq) create = (__typeof__(&efadv_create_cq))c->function;
+
+	return create(c->context, c->attr, c->more, c->more_len);
+}
+
+static struct ibv_cq_ex *create_cq(struct create_call *c, struct ibv_cq_ex *(*make)(void *))
+{
+	struct ctx *ctx = ctx_of(c->context);
+
+	if (!c->function)
+		return NULL;
+	return ctx ? cq_create_extended(ctx, c->attr, make, c) : make(c);
+}
+
+EXPORT struct ibv_cq_ex *mlx5dv_create_cq(struct ibv_context *context,
+					  struct ibv_cq_init_attr_ex *cq_attr,
+					  struct mlx5dv_cq_init_attr *mlx5_cq_attr)
+{
+	struct create_call c = {vendor("libmlx5.so.1", "mlx5dv_create_cq", "MLX5_1.1"), context,
+				cq_attr, mlx5_cq_attr, 0};
+
+	return create_cq(&c, call_mlx5);
+}
+
+EXPORT struct ibv_cq_ex *efadv_create_cq(struct ibv_context *ibvctx,
+					 struct ibv_cq_init_attr_ex *attr_ex,
+					 struct efadv_cq_init_attr *efa_attr, uint32_t inlen)
+{
+	struct create_call c = {vendor("libefa.so.1", "efadv_create_cq", "EFA_1.2"), ibvctx,
+				attr_ex, efa_attr, inlen};
+
+	return create_cq(&c, call_efa);
+}
+
+/* ---- QPs ---- */
+
+static struct ibv_qp *counted(struct ibv_qp *qp, const struct ibv_qp_init_attr_ex *attr)
+{
+	if (qp)
+		qp_adopt(qp, attr);
+	return qp;
+}
+
+EXPORT struct ibv_qp *mlx5dv_create_qp(struct ibv_context *context,
+				       struct ibv_qp_init_attr_ex *qp_attr,
+				       struct mlx5dv_qp_init_attr *mlx5_qp_attr)
+{
+	__typeof__(&mlx5dv_create_qp) create = (__typeof__(&mlx5dv_create_qp))vendor(
+		"libmlx5.so.1", "mlx5dv_create_qp", "MLX5_1.3");
+
+	return create ? counted(create(context, qp_attr, mlx5_qp_attr), qp_attr) : NULL;
+}
+
+EXPORT struct ibv_qp *mlx4dv_create_qp(struct ibv_context *context,
+				       struct ibv_qp_init_attr_ex *attr,
+				       struct mlx4dv_qp_init_attr *mlx4_qp_attr)
+{
+	__typeof__(&mlx4dv_create_qp) create = (__typeof__(&mlx4dv_create_qp))vendor(
+		"libmlx4.so.1", "mlx4dv_create_qp", "MLX4_1.0");
+
+	return create ? counted(create(context, attr, mlx4_qp_attr), attr) : NULL;
+}
+
+EXPORT struct ibv_qp *efadv_create_qp_ex(struct ibv_context *ibvctx,
+					 struct ibv_qp_init_attr_ex *attr_ex,
+					 struct efadv_qp_init_attr *efa_attr, uint32_t inlen)
+{
+	__typeof__(&efadv_create_qp_ex) create = (__typeof__(&efadv_create_qp_ex))vendor(
+		"libefa.so.1", "efadv_create_qp_ex", "EFA_1.1");
+
+	return create ? counted(create(ibvctx, attr_ex, efa_attr, inlen), attr_ex) : NULL;
+}
