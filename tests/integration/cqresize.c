@@ -101,8 +101,7 @@ static void resize_under_way(struct vu_pair *p, struct vu_rng *r)
 
 		post_some(p, n, (uint32_t)vu_range(r, 0, vu_chance(r, 10) ? 300000 : 3000));
 		if (vu_chance(r, 30))
-			vu_check(!ibv_resize_cq(p->scq[0].cq,
-						sizes[vu_below(r, VU_ARRAY(sizes))]),
+			vu_check(!ibv_resize_cq(p->scq[0].cq, sizes[vu_below(r, VU_ARRAY(sizes))]),
 				 "resize under load");
 		take(p, (int)n, "under load");
 	}
@@ -135,8 +134,7 @@ int main(int argc, char **argv)
 	const struct vu_opt opts[] = {
 		{"rounds", VU_OPT_NUM, &rounds, "batches of the resize under load"},
 	};
-	struct vu_pair_spec spec = {
-		.mem = 1u << 20, .send_wr = DEPTH, .recv_wr = 1, .cqe = DEPTH};
+	struct vu_pair_spec spec = {.mem = 1u << 20, .send_wr = DEPTH, .recv_wr = 1, .cqe = DEPTH};
 	struct vu_rng r;
 	struct vu_pair p;
 

@@ -336,8 +336,9 @@ static void use_waiter(const struct waiter *w)
 	w->close();
 	vu_note("%s: %" PRIu64 " events, %" PRIu64 " of them late\n", w->name, events, spurious);
 	/* An event can come for an entry that was polled before; not oftener than once a round. */
-	vu_check(spurious <= rounds, "%s: %" PRIu64 " events without a completion in %" PRIu64
-				     " rounds", w->name, spurious, rounds);
+	vu_check(spurious <= rounds,
+		 "%s: %" PRIu64 " events without a completion in %" PRIu64 " rounds", w->name,
+		 spurious, rounds);
 	vu_log("%s: ok\n", w->name);
 	close_pair();
 }

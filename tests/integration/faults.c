@@ -46,7 +46,7 @@ enum flush { FLUSH_MUST, FLUSH_MAY }; /* of WRs after the failed one */
 
 /* What is allowed. */
 struct verdict {
-	int fail;	    /* index of the WR that fails; -1: any, or none */
+	int fail;	     /* index of the WR that fails; -1: any, or none */
 	unsigned int status; /* BIT()s that its completion may have */
 	enum flush flush;
 	bool may_be_silent; /* the failed WR may have no completion (a native defect) */
@@ -104,8 +104,8 @@ static int job_sges(const struct job *j, struct ibv_sge *sge)
 	uint32_t third = j->len / 3;
 
 	for (int k = 0; k < 3; k++)
-		sge[k] = (struct ibv_sge){(uintptr_t)j->local[k], k < 2 ? third : j->len - 2 * third,
-					  j->lkey[k]};
+		sge[k] = (struct ibv_sge){(uintptr_t)j->local[k],
+					  k < 2 ? third : j->len - 2 * third, j->lkey[k]};
 	if (j->op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 		sge[0].length = 8;
 		return 1;
@@ -191,7 +191,8 @@ static void judge_gap(const struct run *r, int entry, int from, int to)
 {
 	for (int i = from; i < to; i++)
 		if (r->job[i].signaled)
-			bad_list(r, "a signaled WR has no completion, or the order is wrong", entry);
+			bad_list(r, "a signaled WR has no completion, or the order is wrong",
+				 entry);
 }
 
 static void judge(const struct run *r, const struct verdict *v)
@@ -350,7 +351,7 @@ static void case_not_writable(const char *name)
  * rxe 6.1 finds a bad lkey while it builds packets and gives LOC_QP_OP_ERR or LOC_PROT_ERR or a
  * flush for it; which one depends on the packet. The specification says LOC_PROT_ERR.
  */
-#define LOCAL_ERRORS \
+#define LOCAL_ERRORS                                                                      \
 	(BIT(IBV_WC_LOC_PROT_ERR) | BIT(IBV_WC_LOC_QP_OP_ERR) | BIT(IBV_WC_LOC_LEN_ERR) | \
 	 BIT(IBV_WC_WR_FLUSH_ERR))
 
@@ -469,7 +470,8 @@ static void case_receive_too_short(const char *name)
 	n = vu_cq_collect(&r.p.rcq[1], 4, wc, QUIET);
 	vu_check(n >= 3 && wc[0].status == IBV_WC_SUCCESS && wc[1].status == IBV_WC_SUCCESS &&
 			 wc[2].status != IBV_WC_SUCCESS,
-		 "%s: %d receive completions, the third %d", name, n, n > 2 ? (int)wc[2].status : -1);
+		 "%s: %d receive completions, the third %d", name, n,
+		 n > 2 ? (int)wc[2].status : -1);
 	vu_log("%s: %d receive completions, %d\n", name, n, (int)wc[2].status);
 	vu_pair_close(&r.p);
 }

@@ -21,7 +21,7 @@
 #define MAX_PAIR 4
 #define MAX_SGE 32
 #define SRC_PARTS 4
-#define ATOMIC_WORDS 64 /* at the head of a target area; only atomics touch them */
+#define ATOMIC_WORDS 64	 /* at the head of a target area; only atomics touch them */
 #define TARGET_DATA 4096 /* where the bytes for WRITE start */
 #define UD_GRH 40
 
@@ -130,7 +130,8 @@ enum id_kind { ID_RANDOM, ID_SERIAL, ID_ZERO, ID_MINUS_ONE, ID_FEW, ID_COUNT };
 /* What one round draws. */
 struct plan {
 	enum ibv_qp_type type;
-	unsigned int pairs, send_wr, recv_wr, sge, recv_sge, inline_data, chain, unsignaled, rd_atomic;
+	unsigned int pairs, send_wr, recv_wr, sge, recv_sge, inline_data, chain, unsignaled,
+		rd_atomic;
 	int cqe;
 	enum layout layout;
 	enum id_kind ids;

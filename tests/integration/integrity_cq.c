@@ -44,8 +44,7 @@ static void check_last_write(const struct end *e, uint64_t serial, const char *w
 
 static bool byte_len_defined(const struct op *op)
 {
-	return op->wr.opcode == IBV_WR_RDMA_READ ||
-	       op->wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	return op->wr.opcode == IBV_WR_RDMA_READ || op->wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
 	       op->wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
@@ -61,7 +60,8 @@ static void check_send_wc(const struct end *e, const struct op *op, const struct
 		 side_name(e), op->serial, vu_opcode_name(op->wr.opcode), (int)wc->opcode);
 	if (byte_len_defined(op))
 		vu_check(wc->byte_len == op->len,
-			 "pair %u%c: serial %" PRIu64 " (%s) of %u bytes completed with byte_len %u",
+			 "pair %u%c: serial %" PRIu64
+			 " (%s) of %u bytes completed with byte_len %u",
 			 e->pair, side_name(e), op->serial, vu_opcode_name(op->wr.opcode), op->len,
 			 wc->byte_len);
 }
@@ -71,8 +71,8 @@ static struct op *next_signaled(struct end *e)
 	struct op *op;
 
 	STAILQ_FOREACH(op, &e->ops, link)
-		if (op->signaled && !op->arrived)
-			return op;
+	if (op->signaled && !op->arrived)
+		return op;
 	return NULL;
 }
 
@@ -85,7 +85,8 @@ static void on_send(struct end *e, const struct ibv_wc *wc)
 		       side_name(e), wc->wr_id, (int)wc->opcode);
 	check_send_wc(e, done, wc);
 	done->wc = *wc;
-	STAILQ_FOREACH(op, &e->ops, link) { /* the unsignaled ones before it are done as well */
+	STAILQ_FOREACH(op, &e->ops, link)
+	{ /* the unsignaled ones before it are done as well */
 		if (!op->arrived && op->sink_len)
 			check_sink(e, op);
 		op->arrived = true;
@@ -200,8 +201,8 @@ static void on_recv(struct end *e, const struct ibv_wc *wc)
 	struct msg *m;
 
 	STAILQ_FOREACH(m, &e->inbox, link)
-		if (!m->arrived)
-			break;
+	if (!m->arrived)
+		break;
 	vu_check(m, "pair %u: a receive completion too many (opcode %d)", e->pair, (int)wc->opcode);
 	check_recv_wc(e, m, wc);
 	if (m->opcode != IBV_WR_RDMA_WRITE_WITH_IMM)
@@ -344,8 +345,8 @@ bool retire_send(struct world *w, struct end *e)
 	struct op *op, *oldest = NULL;
 
 	STAILQ_FOREACH(op, &e->ops, link)
-		if (op->signaled && !oldest)
-			oldest = op;
+	if (op->signaled && !oldest)
+		oldest = op;
 	if (!oldest)
 		return false;
 	vu_at("waiting for a send completion");

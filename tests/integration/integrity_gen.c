@@ -37,8 +37,8 @@ static bool any_signaled(const struct end *e)
 	const struct op *op;
 
 	STAILQ_FOREACH(op, &e->ops, link)
-		if (op->signaled)
-			return true;
+	if (op->signaled)
+		return true;
 	return false;
 }
 
@@ -197,8 +197,8 @@ static bool sink_busy(const struct end *e, size_t off, size_t len)
 	const struct op *op;
 
 	STAILQ_FOREACH(op, &e->ops, link)
-		if (overlap(off, len, op->sink_off, op->sink_len))
-			return true;
+	if (overlap(off, len, op->sink_off, op->sink_len))
+		return true;
 	return false;
 }
 
@@ -207,8 +207,8 @@ static bool being_read(const struct end *e, size_t off, size_t len)
 	const struct op *op;
 
 	STAILQ_FOREACH(op, &e->ops, link)
-		if (op->reads_target && overlap(off, len, op->target_off, op->target_len))
-			return true;
+	if (op->reads_target && overlap(off, len, op->target_off, op->target_len))
+		return true;
 	return false;
 }
 
@@ -276,10 +276,16 @@ static enum ibv_wr_opcode draw_opcode(struct world *w)
 	static const enum ibv_wr_opcode uc[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
 						IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE,
 						IBV_WR_RDMA_WRITE_WITH_IMM};
-	static const enum ibv_wr_opcode rc[] = {
-		IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE,
-		IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ, IBV_WR_RDMA_READ,
-		IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD};
+	static const enum ibv_wr_opcode rc[] = {IBV_WR_SEND,
+						IBV_WR_SEND_WITH_IMM,
+						IBV_WR_RDMA_WRITE,
+						IBV_WR_RDMA_WRITE,
+						IBV_WR_RDMA_WRITE,
+						IBV_WR_RDMA_WRITE_WITH_IMM,
+						IBV_WR_RDMA_READ,
+						IBV_WR_RDMA_READ,
+						IBV_WR_ATOMIC_CMP_AND_SWP,
+						IBV_WR_ATOMIC_FETCH_AND_ADD};
 	struct vu_rng *r = &w->rng;
 
 	if (w->plan.type == IBV_QPT_UD)
@@ -799,14 +805,25 @@ void post_aborted(struct world *w, struct end *e)
 
 /* ---- memory windows: bind, use (see target_key), invalidate from here or from the peer ---- */
 
-static void post_one(struct world *w, struct end *e, struct op *op)
+/*
+ * A WR that stays inside the device, and one after it that does not: rxe 6.1 may leave a lone one
+ * in the queue until something else happens on the QP.
+ */
+static void post_followed(struct world *w, struct end *e, struct op *op)
 {
 	op->signaled = true;
 	op->wr.send_flags |= IBV_SEND_SIGNALED;
 	op->wr.wr_id = draw_id(w);
 	chain_begin(w, e);
 	chain_append(w, op);
+	chain_add_flush(w);
 	chain_post(w);
+}
+
+static void make_room_for_two(struct world *w, struct end *e)
+{
+	drain(w, e);
+	need_cq(w, e->scq, 2);
 }
 
 static void bind_window(struct world *w, struct end *e)
@@ -817,7 +834,7 @@ static void bind_window(struct world *w, struct end *e)
 
 	win->len = vu_range(&w->rng, 1, room);
 	win->off = DATA_OFF + vu_below(&w->rng, room - win->len + 1);
-	need_all(w, e, false);
+	make_room_for_two(w, e);
 	op = new_op(e, IBV_WR_BIND_MW);
 	op->wr.bind_mw.mw = win->mw;
 	op->wr.bind_mw.rkey = ibv_inc_rkey(win->rkey);
@@ -827,7 +844,7 @@ static void bind_window(struct world *w, struct end *e)
 		.length = win->len,
 		.mw_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
 	win->rkey = op->wr.bind_mw.rkey;
-	post_one(w, e, op);
+	post_followed(w, e, op);
 	drain(w, e);
 	win->mw->rkey = win->rkey;
 	win->bound = true;
@@ -839,10 +856,10 @@ static void local_invalidate(struct world *w, struct end *e)
 
 	drain(w, e->peer); /* nobody uses it any more */
 	e->win.bound = false;
-	need_all(w, e, false);
+	make_room_for_two(w, e);
 	op = new_op(e, IBV_WR_LOCAL_INV);
 	op->wr.invalidate_rkey = e->win.rkey;
-	post_one(w, e, op);
+	post_followed(w, e, op);
 	drain(w, e);
 }
 
@@ -853,11 +870,12 @@ static void remote_invalidate(struct world *w, struct end *e)
 
 	drain(w, peer); /* a READ through the window is not ordered before a SEND */
 	e->win.bound = false;
+	make_room_for_two(w, peer);
 	need_all(w, peer, true);
 	op = new_op(peer, IBV_WR_SEND_WITH_INV);
 	draw_send(w, peer, op);
 	op->wr.invalidate_rkey = e->win.rkey;
-	post_one(w, peer, op);
+	post_followed(w, peer, op);
 	drain(w, peer);
 	retire_all_recv(w, e);
 }

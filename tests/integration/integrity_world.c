@@ -112,6 +112,7 @@ static void draw_plan(struct plan *p, struct vu_rng *r, const struct vu_dev *d)
 	p->events = vu_chance(r, 40) && !settings.no_events;
 	p->reads = vu_chance(r, 75) && p->type == IBV_QPT_RC;
 	p->windows = vu_chance(r, 40) && p->type == IBV_QPT_RC && !settings.no_windows &&
+		     p->send_wr > 1 && p->cqe > 1 &&
 		     (d->attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B);
 	p->both_ways = vu_chance(r, 60);
 	p->rd_atomic = vu_chance(r, 30) ? 1 : link.rd_atomic;
@@ -124,9 +125,8 @@ static void print_plan(const struct plan *p, unsigned int round)
 	       "unsignaled %u%%%s%s%s%s rd %u len %u recv %u\n",
 	       round, p->pairs, p->send_wr, p->recv_wr, p->srq ? " srq" : "", p->sge,
 	       p->inline_data, p->cqe, (int)p->layout, (int)p->ids, p->chain, p->unsignaled,
-	       p->events ? " events" : "", p->reads ? " reads" : "",
-	       p->windows ? " windows" : "", p->both_ways ? " both-ways" : "", p->rd_atomic,
-	       p->max_len, p->recv_len);
+	       p->events ? " events" : "", p->reads ? " reads" : "", p->windows ? " windows" : "",
+	       p->both_ways ? " both-ways" : "", p->rd_atomic, p->max_len, p->recv_len);
 }
 
 /* ---- sides ---- */
@@ -340,17 +340,20 @@ static void print_end(const struct end *e, char name)
 	const struct op *op, *oldest = NULL;
 	const struct msg *m;
 
-	STAILQ_FOREACH(op, &e->ops, link) {
+	STAILQ_FOREACH(op, &e->ops, link)
+	{
 		posted++;
 		arrived += op->arrived;
 		if (!oldest && !op->arrived)
 			oldest = op;
 	}
-	STAILQ_FOREACH(m, &e->inbox, link) {
+	STAILQ_FOREACH(m, &e->inbox, link)
+	{
 		inbox++;
 		got += m->arrived;
 	}
-	fprintf(stderr, "  pair %u%c: %u posted (%u completed), %u messages (%u received), state %d",
+	fprintf(stderr,
+		"  pair %u%c: %u posted (%u completed), %u messages (%u received), state %d",
 		e->pair, name, posted, arrived, inbox, got, (int)vu_qp_state(e->q.qp));
 	if (oldest)
 		fprintf(stderr, "; oldest %s of %u bytes, serial %" PRIu64 "%s",

@@ -28,8 +28,8 @@ static void log_device(void)
 	vu_log("device: qp %d wr %d sge %d cq %d cqe %d mr %d pd %d rd_atom %d/%d srq %d/%d/%d "
 	       "mw %d ah %d atomic %d caps %#x\n",
 	       a->max_qp, a->max_qp_wr, a->max_sge, a->max_cq, a->max_cqe, a->max_mr, a->max_pd,
-	       a->max_qp_rd_atom, a->max_qp_init_rd_atom, a->max_srq, a->max_srq_wr,
-	       a->max_srq_sge, a->max_mw, a->max_ah, (int)a->atomic_cap, a->device_cap_flags);
+	       a->max_qp_rd_atom, a->max_qp_init_rd_atom, a->max_srq, a->max_srq_wr, a->max_srq_sge,
+	       a->max_mw, a->max_ah, (int)a->atomic_cap, a->device_cap_flags);
 	vu_log("port: state %d mtu %d/%d msg %u gids %d width %d speed %d\n", (int)p->state,
 	       (int)p->max_mtu, (int)p->active_mtu, p->max_msg_sz, p->gid_tbl_len, p->active_width,
 	       p->active_speed);
@@ -113,8 +113,8 @@ static void one_qp(enum ibv_qp_type type, struct ibv_qp_cap cap, int sig_all, en
 static void log_caps(void)
 {
 	static const struct ibv_qp_cap caps[] = {
-		{1, 1, 1, 1, 0},       {2, 3, 2, 1, 16},    {3, 2, 1, 2, 1},
-		{16, 16, 4, 4, 64},    {100, 50, 5, 7, 100}, {1000, 1000, 30, 30, 220},
+		{1, 1, 1, 1, 0},    {2, 3, 2, 1, 16},	  {3, 2, 1, 2, 1},
+		{16, 16, 4, 4, 64}, {100, 50, 5, 7, 100}, {1000, 1000, 30, 30, 220},
 		{4096, 1, 1, 1, 0},
 	};
 	static const enum ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
@@ -158,8 +158,8 @@ static void log_refusals(void)
 
 static void log_cqs(void)
 {
-	int sizes[] = {-1, 0, 1, 2, 3, 4, 7, 8, 100, 1000, dev[0].attr.max_cqe,
-		       dev[0].attr.max_cqe + 1};
+	int sizes[] = {
+		-1, 0, 1, 2, 3, 4, 7, 8, 100, 1000, dev[0].attr.max_cqe, dev[0].attr.max_cqe + 1};
 	struct ibv_cq *cq;
 
 	vu_at("creating CQs");
@@ -183,10 +183,7 @@ static void log_post(const char *what, struct ibv_send_wr *wr)
 	struct ibv_send_wr *bad = NULL;
 	int err = ibv_post_send(pair.qp[0].qp, wr, &bad);
 
-	vu_log("post %s: %d bad_wr %s\n", what, err,
-	       !bad ? "none"
-	       : bad == wr ? "first"
-			   : "other");
+	vu_log("post %s: %d bad_wr %s\n", what, err, !bad ? "none" : bad == wr ? "first" : "other");
 }
 
 static void log_bad_posts(void)
@@ -389,12 +386,13 @@ static void log_busy(void)
 
 static void log_bind_mw(void)
 {
-	struct ibv_mr *mr = vu_reg(&pair.dev[0], pair.mem[0].p, 4096, VU_ACCESS | IBV_ACCESS_MW_BIND);
+	struct ibv_mr *mr =
+		vu_reg(&pair.dev[0], pair.mem[0].p, 4096, VU_ACCESS | IBV_ACCESS_MW_BIND);
 	struct ibv_mw *mw = ibv_alloc_mw(pair.dev[0].pd, IBV_MW_TYPE_1);
-	struct ibv_mw_bind bind = {.wr_id = 99,
-				   .send_flags = IBV_SEND_SIGNALED,
-				   .bind_info = {mr, (uintptr_t)pair.mem[0].p, 4096,
-						 IBV_ACCESS_REMOTE_WRITE}};
+	struct ibv_mw_bind bind = {
+		.wr_id = 99,
+		.send_flags = IBV_SEND_SIGNALED,
+		.bind_info = {mr, (uintptr_t)pair.mem[0].p, 4096, IBV_ACCESS_REMOTE_WRITE}};
 	struct ibv_wc wc = {.wr_id = 0};
 	uint32_t old;
 	int err, n;

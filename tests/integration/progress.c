@@ -126,8 +126,9 @@ int main(int argc, char **argv)
 		{"wr-size", VU_OPT_NUM, &wr_size, "bytes of one WR; must divide --bytes"},
 		{"op", VU_OPT_STR, &op_name, "write or read"},
 		{"phase", VU_OPT_STR, &phase, "compute or sleep"},
-		{"seconds", VU_OPT_NUM, &seconds, "shortest such phase; twice the measured time "
-						  "is another lower bound"},
+		{"seconds", VU_OPT_NUM, &seconds,
+		 "shortest such phase; twice the measured time "
+		 "is another lower bound"},
 		{"grace-ms", VU_OPT_NUM, &grace_ms, "how much later completions may come"},
 		{"idle-percent", VU_OPT_NUM, &idle_percent, "allowed CPU time when all is done"},
 	};

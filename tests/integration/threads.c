@@ -49,8 +49,8 @@ static void post_one(struct poster *t, struct vu_rng *r)
 	uint8_t *from = mem[0].p + t->id * SLOT;
 	struct ibv_sge sge = {(uintptr_t)from, len, mem[0].mr->lkey};
 	struct ibv_send_wr *bad = NULL;
-	struct ibv_send_wr wr = vu_wr(IBV_WR_RDMA_WRITE, &sge,
-				      (uint64_t)t->id << 32 | t->posted, IBV_SEND_SIGNALED);
+	struct ibv_send_wr wr = vu_wr(IBV_WR_RDMA_WRITE, &sge, (uint64_t)t->id << 32 | t->posted,
+				      IBV_SEND_SIGNALED);
 	int err;
 
 	vu_wr_remote(&wr, mem[1].p + t->id * SLOT, mem[1].mr->rkey);
@@ -110,7 +110,8 @@ static void on_wc(const struct ibv_wc *wc, uint64_t *seen)
 
 	vu_check(wc->status == IBV_WC_SUCCESS, "wr_id %#" PRIx64 ": %s", wc->wr_id,
 		 ibv_wc_status_str(wc->status));
-	vu_check(id < nthreads && (uint32_t)wc->wr_id < count, "wr_id %#" PRIx64 " was never posted", wc->wr_id);
+	vu_check(id < nthreads && (uint32_t)wc->wr_id < count,
+		 "wr_id %#" PRIx64 " was never posted", wc->wr_id);
 	t = &poster[id];
 	vu_check(wc->qp_num == t->qp->qp_num, "thread %u: qp_num %u instead of %u", id, wc->qp_num,
 		 t->qp->qp_num);

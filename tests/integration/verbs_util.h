@@ -49,9 +49,9 @@ __attribute__((noreturn)) void vu_die(const char *fmt, ...) VU_PRINTF(1, 2); /* 
 /* The one summary line of a passed test; returns the exit status 0. */
 int vu_pass(const char *fmt, ...) VU_PRINTF(1, 2);
 
-#define vu_check(cond, ...) \
-	do { \
-		if (!(cond)) \
+#define vu_check(cond, ...)                  \
+	do {                                 \
+		if (!(cond))                 \
 			vu_die(__VA_ARGS__); \
 	} while (0)
 
@@ -71,8 +71,8 @@ struct vu_rng {
 	uint64_t state;
 };
 uint64_t vu_rand(struct vu_rng *r);
-uint64_t vu_below(struct vu_rng *r, uint64_t n);		 /* 0 .. n-1; 0 when n is 0 */
-uint64_t vu_range(struct vu_rng *r, uint64_t lo, uint64_t hi);	 /* lo .. hi */
+uint64_t vu_below(struct vu_rng *r, uint64_t n);	       /* 0 .. n-1; 0 when n is 0 */
+uint64_t vu_range(struct vu_rng *r, uint64_t lo, uint64_t hi); /* lo .. hi */
 bool vu_chance(struct vu_rng *r, unsigned int percent);
 void vu_fill(void *p, size_t len, uint64_t seed); /* a pattern that differs everywhere */
 uint64_t vu_hash(const void *p, size_t len, uint64_t seed);
@@ -98,7 +98,7 @@ void vu_dev_open_pair(struct vu_dev d[2]); /* vu.dev and vu.peer_dev */
 void vu_dev_close(struct vu_dev *d);
 uint32_t vu_mtu(const struct vu_dev *d); /* bytes */
 
-#define VU_ACCESS \
+#define VU_ACCESS                                                                    \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
 	 IBV_ACCESS_REMOTE_ATOMIC)
 
@@ -145,7 +145,7 @@ enum ibv_wc_opcode vu_wc_opcode(enum ibv_wr_opcode op);
 /* ---- queue pairs ---- */
 struct vu_qp {
 	struct ibv_qp *qp;
-	struct ibv_qp_ex *ex; /* set when created for ibv_wr_* */
+	struct ibv_qp_ex *ex;  /* set when created for ibv_wr_* */
 	struct ibv_qp_cap cap; /* as granted */
 };
 /* The fields of @init are those of ibv_create_qp; @post decides how the QP is created. */
@@ -212,7 +212,7 @@ struct vu_pair_spec {
 	int cqe;
 	int access; /* of mem[1]; 0: VU_ACCESS */
 	bool sig_all;
-	const struct vu_link *link;	/* NULL: default */
+	const struct vu_link *link;	   /* NULL: default */
 	struct ibv_comp_channel **channel; /* [2] for the send CQs, or NULL */
 };
 void vu_pair_open(struct vu_pair *p, const struct vu_pair_spec *s); /* devices included */

@@ -8,6 +8,7 @@
  */
 #include <arpa/inet.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "cm.h"
 
@@ -511,50 +512,41 @@ union cm_resp {
 	struct ib_uverbs_qp_attr attr;
 };
 
-/* The identifier a command is about, and where its answer goes. */
-static uint32_t cmd_id(uint32_t cmd, const union cm_cmd *c, uint64_t *response)
+#define AT(cmd, member) [RDMA_USER_CM_CMD_##cmd] = 1 + offsetof(union cm_cmd, member)
+
+/* Where the identifier of a command lies, plus 1; 0: a command that is refused. */
+static const uint16_t id_at[] = {
+	AT(DESTROY_ID, destroy.id), AT(LEAVE_MCAST, destroy.id),   AT(BIND_IP, bind.id),
+	AT(RESOLVE_IP, resolve.id), AT(RESOLVE_ROUTE, route.id),   AT(QUERY_ROUTE, query.id),
+	AT(CONNECT, connect.id),    AT(LISTEN, listen.id),	   AT(ACCEPT, accept.id),
+	AT(REJECT, reject.id),	    AT(DISCONNECT, disconnect.id), AT(INIT_QP_ATTR, attr.id),
+	AT(SET_OPTION, option.id),  AT(NOTIFY, listen.id),	   AT(JOIN_IP_MCAST, join.id),
+	AT(MIGRATE_ID, migrate.id),
+};
+
+/* The same for the address of the answer; 0: there is none. */
+static const uint16_t response_at[] = {
+	AT(DESTROY_ID, destroy.response), AT(LEAVE_MCAST, destroy.response),
+	AT(QUERY_ROUTE, query.response),  AT(INIT_QP_ATTR, attr.response),
+	AT(JOIN_IP_MCAST, join.response), AT(MIGRATE_ID, migrate.response),
+};
+
+static uint32_t cmd_id(uint32_t cmd, const union cm_cmd *c)
 {
-	*response = 0;
-	switch (cmd) {
-	case RDMA_USER_CM_CMD_DESTROY_ID:
-	case RDMA_USER_CM_CMD_LEAVE_MCAST:
-		*response = c->destroy.response;
-		return c->destroy.id;
-	case RDMA_USER_CM_CMD_BIND_IP:
-		return c->bind.id;
-	case RDMA_USER_CM_CMD_RESOLVE_IP:
-		return c->resolve.id;
-	case RDMA_USER_CM_CMD_RESOLVE_ROUTE:
-		return c->route.id;
-	case RDMA_USER_CM_CMD_QUERY_ROUTE:
-		*response = c->query.response;
-		return c->query.id;
-	case RDMA_USER_CM_CMD_CONNECT:
-		return c->connect.id;
-	case RDMA_USER_CM_CMD_LISTEN:
-		return c->listen.id;
-	case RDMA_USER_CM_CMD_ACCEPT:
-		return c->accept.id;
-	case RDMA_USER_CM_CMD_REJECT:
-		return c->reject.id;
-	case RDMA_USER_CM_CMD_DISCONNECT:
-		return c->disconnect.id;
-	case RDMA_USER_CM_CMD_INIT_QP_ATTR:
-		*response = c->attr.response;
-		return c->attr.id;
-	case RDMA_USER_CM_CMD_SET_OPTION:
-		return c->option.id;
-	case RDMA_USER_CM_CMD_NOTIFY:
-		return c->listen.id;
-	case RDMA_USER_CM_CMD_JOIN_IP_MCAST:
-		*response = c->join.response;
-		return c->join.id;
-	case RDMA_USER_CM_CMD_MIGRATE_ID:
-		*response = c->migrate.response;
-		return c->migrate.id;
-	default:
-		return UINT32_MAX;
-	}
+	uint32_t id = UINT32_MAX;
+
+	if (cmd < sizeof(id_at) / sizeof(*id_at) && id_at[cmd])
+		memcpy(&id, (const char *)c + id_at[cmd] - 1, sizeof(id));
+	return id;
+}
+
+static uint64_t cmd_response(uint32_t cmd, const union cm_cmd *c)
+{
+	uint64_t response = 0;
+
+	if (cmd < sizeof(response_at) / sizeof(*response_at) && response_at[cmd])
+		memcpy(&response, (const char *)c + response_at[cmd] - 1, sizeof(response));
+	return response;
 }
 
 static int id_command(uint32_t cmd, struct cm_id *id, const union cm_cmd *c, struct emu_queue *q,
@@ -621,16 +613,36 @@ static int create_id(struct emu_queue *q, const struct rdma_ucm_create_id *c)
 	return 0;
 }
 
+/* Give a server some time between bind and listen. */
+static void await_listener(uint32_t num)
+{
+	struct timespec nap = {.tv_nsec = 2000000};
+	bool early = true;
+	struct cm_id *id;
+	int i;
+
+	for (i = 0; early && i < 150; i++) {
+		shm_lock(&self.seg->lock);
+		id = cm_get(num);
+		early = id && cm_too_early(id);
+		shm_unlock(&self.seg->lock);
+		if (early)
+			nanosleep(&nap, NULL);
+	}
+}
+
 static int command(uint32_t cmd, const union cm_cmd *c, struct emu_queue *q, uint16_t out)
 {
 	union cm_resp r = {0};
-	uint64_t response;
-	uint32_t num = cmd_id(cmd, c, &response);
+	uint64_t response = cmd_response(cmd, c);
+	uint32_t num = cmd_id(cmd, c);
 	struct cm_id *id;
 	int err;
 
 	if (num == UINT32_MAX)
 		return EINVAL;
+	if (cmd == RDMA_USER_CM_CMD_CONNECT)
+		await_listener(num);
 	nic_lock();
 	shm_lock(&self.seg->lock);
 	id = cm_get(num);

@@ -103,6 +103,7 @@ void cm_purge(struct cm_id *id);
 
 /* cmconn.c; with seg->lock held */
 int cm_connect(struct cm_id *id, const struct rdma_ucm_conn_param *p);
+bool cm_too_early(const struct cm_id *id);
 int cm_accept(struct cm_id *id, uint64_t uid, const struct rdma_ucm_conn_param *p);
 int cm_reject(struct cm_id *id, const struct rdma_ucm_reject *r);
 void cm_disconnect(struct cm_id *id);

@@ -67,7 +67,7 @@ static void put_ud(struct rdma_ucm_event_resp *r, const struct cm_id *to, const 
 	u->private_data_len = room;
 }
 
-static struct cm_id *find_listener(const struct cm_id *id)
+static struct cm_id *find(const struct cm_id *id, uint32_t state)
 {
 	struct emu_cm *cm = cm_table();
 	uint16_t port = ntohs(id->dst.sin6_port);
@@ -76,11 +76,20 @@ static struct cm_id *find_listener(const struct cm_id *id)
 	for (i = 0; i < EMU_CMIDS; i++) {
 		struct cm_id *l = &cm->id[i];
 
-		if (l->used && l->state == CM_LISTEN && l->ps == id->ps && l->port == port &&
+		if (l->used && l->state == state && l->ps == id->ps && l->port == port && l != id &&
 		    (l->dev < 0 || l->dev == id->peer_dev) && shm_alive_lately(l->proc))
 			return l;
 	}
 	return NULL;
+}
+
+/*
+ * A server that has told its port but does not listen yet: on a network the request would still be
+ * under way (qperf counts on that).
+ */
+bool cm_too_early(const struct cm_id *id)
+{
+	return id->state == CM_RESOLVED && !find(id, CM_LISTEN) && find(id, CM_BOUND);
 }
 
 static struct cm_id *passive_side(struct cm_id *active, struct cm_id *l)
@@ -131,7 +140,7 @@ int cm_connect(struct cm_id *id, const struct rdma_ucm_conn_param *p)
 	id->retry_count = p->retry_count & 7;
 	id->rnr_retry = p->rnr_retry_count & 7;
 	id->state = CM_CONNECTING;
-	l = find_listener(id);
+	l = find(id, CM_LISTEN);
 	passive = l ? passive_side(id, l) : NULL;
 	if (!passive)
 		return no_listener(id);

@@ -348,6 +348,7 @@ struct emu_self {
 	uint32_t *qps, *cqs, *srqs; /* slots this process owns */
 	uint32_t next_ctx;
 	uint64_t next_due; /* model: when the NIC thread is needed next */
+	bool unfinished;   /* a send queue waits for its peer */
 	int trace_fd;
 };
 extern struct emu_self self;

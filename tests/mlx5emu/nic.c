@@ -3,7 +3,7 @@
  * The NIC of this process: a thread that goes over its queues again and again.
  *
  * It works without a pause while there is something to do, looks on for a short while, and then
- * sleeps, for 20 microseconds at first and up to 1 ms after a second of silence: programs ring
+ * sleeps, for 20 microseconds at first and up to 4 ms after a second of silence: programs ring
  * doorbells by plain stores, so nobody can wake it for those. Peers that left something for this
  * process wake it by a futex.
  */
@@ -26,6 +26,7 @@ enum { CATCH_UP = 64 };
 #define NEAR_NS 8000u /* a model's next event is too close to sleep */
 #define LONG_NS 250000u
 #define IDLE_NS 1000000u
+#define ASLEEP_NS 4000000u
 #define SLOW_NS 100000000u /* only rdma_cm identifiers: look for dead peers */
 
 /* The thread lets a waiting control call go first: the mutex alone would not be fair. */
@@ -149,19 +150,28 @@ static bool pass(void)
 	return busy;
 }
 
+/* How long to sleep after a silence of this length. */
+static uint64_t nap_ns(uint64_t idle_ns)
+{
+	if (self.next_due != UINT64_MAX || idle_ns < 5000000)
+		return SHORT_NS;
+	if (self.seg->cfg.mode == EMU_TRAP && !self.unfinished)
+		return ASLEEP_NS; /* doorbells do not need this thread */
+	if (idle_ns < 50000000)
+		return MEDIUM_NS;
+	if (idle_ns < 200000000)
+		return LONG_NS;
+	return idle_ns < 1000000000 ? IDLE_NS : ASLEEP_NS;
+}
+
 static void nap(struct emu_proc *p, uint32_t seen, uint64_t idle_ns)
 {
-	uint64_t ns = idle_ns < 5000000 || self.next_due != UINT64_MAX ? SHORT_NS
-		      : idle_ns < 100000000			       ? MEDIUM_NS
-		      : idle_ns < 1000000000			       ? LONG_NS
-								       : IDLE_NS;
+	uint64_t ns = nap_ns(idle_ns), now = now_ns();
 	struct timespec ts = {.tv_nsec = self.nqps ? ns : SLOW_NS};
-	uint64_t now = now_ns();
 
 	/* Be there a little before a model's next event. */
 	if (self.next_due < now + ns + NEAR_NS / 2)
 		ts.tv_nsec = self.next_due > now + NEAR_NS ? self.next_due - now - NEAR_NS / 2 : 0;
-
 	atomic_store(&p->asleep, 1);
 	if (atomic_load(&p->wake) == seen)
 		syscall(SYS_futex, &p->wake, FUTEX_WAIT, seen, self.nqps || self.ncms ? &ts : NULL,
@@ -183,6 +193,7 @@ static void *nic_main(void *arg)
 			sched_yield();
 		seen = atomic_load(&p->wake);
 		self.next_due = UINT64_MAX;
+		self.unfinished = false;
 		pthread_mutex_lock(&self.lock);
 		busy = pass();
 		pthread_mutex_unlock(&self.lock);

@@ -133,7 +133,10 @@ static void count_users(struct qp_args *a, int step)
 		atomic_fetch_add(&self.seg->srq[a->srq->slot].users, step);
 }
 
-/* In static mode the kernel picks the register: low-latency ones first, then the shared ones. */
+/*
+ * In static mode the kernel picks the register: low-latency ones first, then the shared ones; 0 is
+ * left out. The library counts four registers to a page, of which two can be used.
+ */
 static uint32_t static_bfreg(struct emu_req *r)
 {
 	uint32_t total = env_size("MLX5EMU_STATIC_BFREGS", 0), i;
@@ -141,7 +144,8 @@ static uint32_t static_bfreg(struct emu_req *r)
 	if (total < 16)
 		return 0;
 	i = r->ctx->next_bfreg++;
-	return i < 4 ? total - 4 + i : 1 + (i - 4) % (total - 5);
+	i = i < 4 ? total - 4 + i : 1 + (i - 4) % (total - 5);
+	return i / 2 * 4 + i % 2;
 }
 
 int qp_create(struct emu_req *r)

@@ -227,19 +227,25 @@ bool shm_alive(uint32_t proc)
 
 bool shm_alive_lately(uint32_t proc)
 {
-	static uint64_t looked[EMU_PROCS];
-	static bool alive[EMU_PROCS];
-	uint64_t now = now_ns();
+	static struct {
+		uint64_t looked, start_time;
+		bool alive;
+	} memo[EMU_PROCS];
+	struct emu_proc *p = &self.seg->proc[proc];
+	uint64_t now;
 
 	if ((int)proc == self.proc)
 		return true;
-	if (!atomic_load(&self.seg->proc[proc].used))
+	if (!atomic_load(&p->used))
 		return false;
-	if (!looked[proc] || now - looked[proc] > 20000000) {
-		alive[proc] = shm_alive(proc);
-		looked[proc] = now;
+	now = now_ns();
+	/* A slot may have got another owner since. */
+	if (memo[proc].start_time != p->start_time || now - memo[proc].looked > 20000000) {
+		memo[proc].alive = shm_alive(proc);
+		memo[proc].start_time = p->start_time;
+		memo[proc].looked = now;
 	}
-	return alive[proc];
+	return memo[proc].alive;
 }
 
 static void free_objects(uint32_t proc)

@@ -410,8 +410,10 @@ bool sq_run(struct emu_qp *qp)
 	for (budget = BURST; budget && qp->tx.ci != qp->tx.pi; budget--) {
 		syndrome = wqe_fetch(qp, qp->tx.ci, &w);
 		s = syndrome ? fail(qp, &w, syndrome, 0x52) : exec(qp, &w);
-		if (s == STEP_WAIT)
+		if (s == STEP_WAIT) {
+			self.unfinished = true;
 			return moved;
+		}
 		moved = true;
 		if (s == STEP_FAILED)
 			return true;

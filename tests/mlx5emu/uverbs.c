@@ -211,7 +211,7 @@ static int handle_in(struct emu_req *r, uint64_t *handle)
 
 #define EX(cmd) (IB_USER_VERBS_CMD_FLAG_EXTENDED | (cmd))
 
-/* The write commands, in the numbering of enum ib_uverbs_write_cmds. */
+/* The write commands, in the numbering of enum ib_uverbs_write_cmds: long, but only a table. */
 int write_cmd(struct emu_req *r, uint32_t cmd)
 {
 	uint64_t handle;
