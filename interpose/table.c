@@ -10,12 +10,8 @@
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* One entry that is never used; its `used` keeps anything from being put here. */
-static struct {
-	struct table_slots slots;
-	struct table_entry only;
-} empty = {.slots = {.used = 1}};
-extern struct table_slots table_empty __attribute__((alias("empty")));
+/* One entry that is never used; it counts as full, so that the first put makes a table. */
+struct table_slots table_empty = {.used = 1, .e = {{0}}};
 
 static uint64_t entries(const struct table_slots *s)
 {

@@ -27,7 +27,7 @@ $(EMU): $(call objects,$(wildcard tests/mlx5emu/*.c))
 	$(Q)$(call say,LINK,$@) $(CC) $(FLAGS) -shared -o $@ $^ -lpthread -ldl
 
 # Own verbs programs for the testbed and the emulated device.
-IT_PARTS = $(BUILD)/tests/integration/verbs_util.o
+IT_PARTS = $(call objects,$(wildcard tests/integration/*_util.c))
 it_objects = $(call objects,$(wildcard tests/integration/$(1).c tests/integration/$(1)_*.c))
 IT := $(patsubst %.c,$(BUILD)/%,$(filter-out %_util.c,$(foreach p,$(wildcard tests/integration/*.c), \
 	$(if $(findstring _,$(notdir $(p))),,$(p)))))

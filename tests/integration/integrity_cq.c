@@ -289,8 +289,12 @@ static void wait_event(struct world *w, struct box *b)
 		if (pump_box(w, b))
 			return;
 	}
-	vu_check(poll(&p, 1, LOST_EVENT_MS) == 1, "no event for %d ms although a completion is due",
-		 LOST_EVENT_MS);
+	if (poll(&p, 1, LOST_EVENT_MS) != 1) {
+		world_print(w);
+		vu_die("no event for %d ms; %s", LOST_EVENT_MS,
+		       pump_box(w, b) ? "yet there is a completion: a lost wake-up"
+				      : "no completion either: the work stands still");
+	}
 	take_event(w, b);
 }
 

@@ -76,7 +76,10 @@ static uint64_t through_rx_unit(uint32_t dest, uint32_t dqpn, uint64_t arrive)
 
 static const struct emu_want *head_want(const struct emu_sched *s)
 {
-	return s->want_head == s->want_tail ? NULL : &s->want[s->want_head % EMU_WANTS];
+	/* W2 acquire, pairs with W1 */
+	if (s->want_head == __atomic_load_n(&s->want_tail, __ATOMIC_ACQUIRE))
+		return NULL;
+	return &s->want[s->want_head % EMU_WANTS];
 }
 
 static bool flight_full(const struct emu_sched *s)
@@ -90,7 +93,7 @@ static void grant(struct emu_dev *d, struct emu_qp *qp, const struct emu_want *w
 	uint32_t left = w->bytes - s->granted, mtu = mtu_bytes(qp);
 	uint32_t n = left < mtu ? left : mtu;
 	uint64_t start = d->port_free_ns > w->ready_ns ? d->port_free_ns : w->ready_ns;
-	struct emu_packet *p = &s->flight[s->flight_tail++ % EMU_FLIGHT];
+	struct emu_packet *p = &s->flight[s->flight_tail % EMU_FLIGHT];
 
 	p->bytes = n;
 	p->last = n == left;
@@ -104,6 +107,8 @@ static void grant(struct emu_dev *d, struct emu_qp *qp, const struct emu_want *w
 		d->tx_bytes += n;
 		d->tx_packets++;
 	}
+	/* F1 release, pairs with F2: the owner sees the packet once it sees the index. */
+	__atomic_store_n(&s->flight_tail, s->flight_tail + 1, __ATOMIC_RELEASE);
 	s->granted += n;
 	if (s->granted == w->bytes) {
 		if (qp->type != IBV_QPT_UD && qp->type != IBV_QPT_UC && !w->free)
@@ -213,7 +218,27 @@ static void want(struct emu_qp *qp, const struct emu_wqe *w, bool bad, uint64_t 
 		n->ready_ns += wire_ns(16) + self.seg->cfg.latency_ns;
 		atomic_fetch_add(&self.seg->dev[qp->h.dev].debt_ns, wire_ns(16));
 	}
-	s->want_tail++;
+	/* W1 release, pairs with W2: who grants sees the wish once it sees the index. */
+	__atomic_store_n(&s->want_tail, s->want_tail + 1, __ATOMIC_RELEASE);
+}
+
+/* Off the list it is on, if any. */
+static void leave_list(struct emu_qp *qp)
+{
+	uint32_t listed = qp->sched.listed, i;
+	struct emu_dev *d;
+
+	if (!listed)
+		return;
+	d = &self.seg->dev[listed - 1];
+	shm_lock(&d->lock);
+	for (i = 0; i < d->nactive; i++)
+		if (d->active[i] == (uint32_t)(qp - self.seg->qp)) {
+			unlist(d, i);
+			break;
+		}
+	qp->sched.listed = 0;
+	shm_unlock(&d->lock);
 }
 
 /* Tell the port about WQEs that it does not know yet, and let it work. */
@@ -236,6 +261,8 @@ void model_publish(struct emu_qp *qp)
 	head = head_want(s);
 	if (!head)
 		return;
+	if (s->listed && s->listed - 1 != head->port)
+		leave_list(qp); /* a READ after a WRITE: the other side's port */
 	d = &self.seg->dev[head->port];
 	shm_lock(&d->lock);
 	if (list(d, qp))
@@ -252,7 +279,9 @@ bool model_arrived(struct emu_qp *qp, uint64_t now)
 	/* What has come in of one message is handled at once: late packets must not cost more. */
 	do {
 		p = &s->flight[s->flight_head % EMU_FLIGHT];
-		if (s->flight_head == s->flight_tail || p->arrive_ns > now)
+		/* F2 acquire, pairs with F1 */
+		if (s->flight_head == __atomic_load_n(&s->flight_tail, __ATOMIC_ACQUIRE) ||
+		    p->arrive_ns > now)
 			return qp->tx.piece != 0;
 		qp->tx.piece += p->bytes;
 		qp->tx.arrived_ns = p->arrive_ns;
@@ -284,19 +313,8 @@ bool model_waiting(const struct emu_qp *qp, uint64_t *due)
 static void forget(struct emu_qp *qp)
 {
 	struct emu_sched *s = &qp->sched;
-	uint32_t listed = s->listed, i;
-	struct emu_dev *d;
 
-	if (listed) {
-		d = &self.seg->dev[listed - 1];
-		shm_lock(&d->lock);
-		for (i = 0; i < d->nactive; i++)
-			if (d->active[i] == (uint32_t)(qp - self.seg->qp)) {
-				unlist(d, i);
-				break;
-			}
-		shm_unlock(&d->lock);
-	}
+	leave_list(qp);
 	s->want_head = s->want_tail = 0;
 	s->flight_head = s->flight_tail = 0;
 	s->granted = 0;
