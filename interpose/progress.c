@@ -68,9 +68,8 @@ void progress_wake(void)
 {
 	static const uint64_t one = 1;
 
-	/* P1 seq_cst, pairs with P2: either we see it asleep, or it sees our work. */
-	atomic_thread_fence(memory_order_seq_cst);
-	if (!load_relaxed(&progress.asleep))
+	/* P1, after the seq_cst add to shim.work: either we see it asleep, or P2 sees our work. */
+	if (!atomic_load(&progress.asleep))
 		return;
 	if (atomic_exchange(&progress.asleep, 0) && write(progress.wake, &one, sizeof(one)) < 0)
 		log_debug("progress thread: wake-up lost");
@@ -188,8 +187,7 @@ static int sleep_long(struct epoll_event *ev, int max)
 	int n;
 
 	atomic_store(&progress.asleep, 1);
-	atomic_thread_fence(memory_order_seq_cst); /* P2 */
-	n = wait_events(ev, max, load_relaxed(&shim.work) > 0 ? 0 : UINT64_MAX);
+	n = wait_events(ev, max, atomic_load(&shim.work) > 0 ? 0 : UINT64_MAX); /* P2 */
 	atomic_store(&progress.asleep, 0);
 	return n;
 }

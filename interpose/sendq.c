@@ -139,7 +139,7 @@ int sendq_capture(struct qp *q, const struct ibv_send_wr *wr)
 	if (q->wr_head % RNICE_SAMPLE_EVERY == 0)
 		w->t0 = now_ns();
 	q->wr_head++;
-	add_relaxed(&shim.work, 1);
+	atomic_fetch_add(&shim.work, 1); /* seq_cst: see progress_wake() */
 	rnice_port_count(q->ctx->dev->port, RNICE_CTR_WRS, 1);
 	rnice_port_count(q->ctx->dev->port, RNICE_CTR_QUEUED_BYTES, (int64_t)length);
 	return 0;

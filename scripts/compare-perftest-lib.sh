@@ -64,15 +64,21 @@ reap() {
 	unset "running[$1]"
 }
 
-# shellcheck disable=SC2317 # the trap calls it
-cleanup() {
+# End what an attempt has left, whatever went wrong in it.
+end_all() {
 	local p
-	trap '' INT TERM HUP
 	for p in "${!running[@]}"; do
-		kill -KILL "$p" 2>/dev/null || :
+		((p == rdma_pid)) || reap "$p" 5
 	done
-	((!shaped)) || queueing none >/dev/null 2>&1 || :
-	rm -rf "$raw"
+}
+
+# End everything at once.
+kill_all() {
+	local p
+	exec 2>/dev/null # bash would tell of every process that it has to kill
+	for p in "${!running[@]}"; do
+		kill -KILL "$p" || :
+	done
 }
 
 # ---- counters ----
@@ -276,6 +282,7 @@ latency_client() {
 # inf or figures that are off.
 latency_result() {
 	local lines text last w='[0-9.]+[[:space:]]+' x='([0-9.]+)[[:space:]]+'
+	local any='[^[:space:]]+[[:space:]]+'
 	mapfile -t lines <"$1"
 	text=$(<"$1.err")
 
@@ -284,8 +291,8 @@ latency_result() {
 		why="perftest could not calibrate its clock"
 		return 1
 	fi
-	# bytes iterations min max typical average stdev p99 p99.9
-	[[ ${lines[*]:last} =~ $w$w$w$w$x$x$w$x ]] || {
+	# bytes iterations min max typical average stdev p99 p99.9; the stdev may be -nan
+	[[ ${lines[*]:last} =~ $w$w$w$w$x$x$any$x ]] || {
 		why="${latency_program[0]} printed no result"
 		return 1
 	}
@@ -295,11 +302,10 @@ latency_result() {
 
 declare -A iterations=() # by scenario: how many to run next time
 
-# As many iterations as take --seconds at the average seen last; enough for a p99, few enough to
-# keep them all.
+# As many iterations as take --seconds at the average seen last; enough for a p99, at most MOST.
 plan_iterations() {
 	local n=$((seconds * 1000000 / (latency_average + 1)))
 	((n >= 200)) || n=200
-	((n <= 40000)) || n=40000
+	((n <= $1)) || n=$1
 	iterations[$scenario]=$n
 }

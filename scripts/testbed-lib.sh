@@ -49,7 +49,8 @@ tb_wire() {
 	# Two packets of one QP handled on two CPUs overtake each other, and a burst overflows the
 	# default backlog of 1000. rxe survives neither well: UC loses messages, RC retransmits.
 	# (A namespace does not have the setting; there it is the host's.)
-	[[ ! -e /proc/sys/net/core/netdev_max_backlog ]] || echo 200000 >/proc/sys/net/core/netdev_max_backlog
+	[[ ! -e /proc/sys/net/core/netdev_max_backlog ]] ||
+		echo 200000 >/proc/sys/net/core/netdev_max_backlog
 	for nd in "${TB_NETDEV[@]}"; do
 		echo 1 >"/sys/class/net/$nd/queues/rx-0/rps_cpus"
 	done
@@ -135,8 +136,9 @@ tb_bits() {
 # always) or ets (they get PERCENT of the rate when both sides want it).
 #
 # The burst is 1.3 ms of the rate (16 KiB at 100mbit), which keeps a timer that fires late from
-# costing throughput, but never less than two packets. The queue holds 200 ms: rxe has at most 64 packets of each QP
-# in it, so a shorter one would only add losses that the hardware would not have.
+# costing throughput, but never less than two packets. The queue holds 200 ms: rxe has at most 64
+# packets of each QP in it, so a shorter one would only add losses that the hardware would not
+# have.
 tb_shape() {
 	local rate=$1 kind=${2-none} tos=${3-0xb8} percent=${4-50} bits burst limit nd child
 
