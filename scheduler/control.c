@@ -51,12 +51,18 @@
 #define GAP_MAX_NS (8 * SEC)
 #define ARMS 4 /* present, other, present, other */
 
-#define PACED_PERCENT 95
-#define PACED_CHUNK_NS UINT64_C(50000) /* chunks that take less are not paced */
+#define SLOW_CHUNK_NS UINT64_C(50000) /* chunks that take less are not paced */
+#define PACED_PERCENT 93
 
 static const uint8_t ladder[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32};
 #define STEPS (sizeof(ladder) / sizeof(ladder[0]))
 #define STEP_START 1 /* one chunk in service, one behind it */
+
+/*
+ * A WR, its ACK and its completion cost the host the same for one packet as for two; on soft RoCE
+ * that is a tenth of the bulk rate.
+ */
+#define CHUNK_PACKETS 2
 
 static uint64_t clamp(uint64_t v, uint64_t lo, uint64_t hi)
 {
@@ -97,8 +103,6 @@ static void make_sane(struct rnice_control *c, uint64_t now)
 	if (c->trial_at > now + GAP_MAX_NS)
 		c->trial_at = now;
 	c->stride = clamp(c->stride, 1, STEPS);
-	if (c->full > RATE_MAX)
-		c->full = 0;
 	c->chunk = clamp(c->chunk, 1, RNICE_CHUNK_MAX);
 }
 
@@ -150,6 +154,11 @@ static void measure(struct rnice_control *c, const struct rnice_control_in *in, 
 		bound = clamp(rnice_muldiv(bytes - c->span_inflight, SEC, ns), 0, RATE_MAX);
 	if (bound > c->rate && believable(c, bound, ns, enough))
 		c->rate = bound;
+	if (!c->firm && bound && c->span_busy && ns >= enough) {
+		c->rate = bound; /* what was believed for want of anything better may have been a
+				    burst */
+		c->firm = 1;
+	}
 	if (ns < SPAN_MAX_NS && (ns < enough || bytes / 16 < c->span_inflight || !bytes))
 		return;
 	if (c->span_busy && bound && bound < c->rate)
@@ -195,12 +204,6 @@ static void begin_trial(struct rnice_control *c)
 	begin_arm(c, 1);
 }
 
-/* Full speed is @rate by the last trial. One bad trial does not halve it. */
-static void note_full(struct rnice_control *c, uint64_t rate)
-{
-	c->full = rate > c->full ? rate : c->full - (c->full - rate) / 4;
-}
-
 static void judge_trial(struct rnice_control *c, uint64_t now)
 {
 	uint64_t present = rnice_muldiv(c->arm_bytes[0], SEC, c->arm_ns[0]);
@@ -212,13 +215,11 @@ static void judge_trial(struct rnice_control *c, uint64_t now)
 		c->stride *= 2;
 		c->trial_gap = GAP_MIN_NS;
 		c->trial_at = now;
-		note_full(c, other);
 	} else {
 		c->stride = 1;
 		c->down = !c->down;
 		c->trial_gap = clamp(2 * c->trial_gap, GAP_MIN_NS, GAP_MAX_NS);
 		c->trial_at = now + c->trial_gap;
-		note_full(c, present);
 	}
 	c->trial = 0;
 }
@@ -248,15 +249,30 @@ static void advance_trial(struct rnice_control *c, const struct rnice_control_in
 		begin_arm(c, c->trial + 1);
 }
 
+/*
+ * Does one chunk take longer than latency messages may wait? Then nothing is gained by finding the
+ * least window: two small chunks keep such a port busy, and what hurts is the queue that stands
+ * before it when it is busy all the time.
+ */
+static bool slow_port(const struct rnice_control *c, uint64_t preempt)
+{
+	return c->rate && time_of(c, c->chunk, 0) > clamp(preempt, SLOW_CHUNK_NS, SEC);
+}
+
 static void run_protected(struct rnice_control *c, const struct rnice_control_in *in, uint64_t mtu)
 {
 	uint64_t preempt = clamp(in->preempt_ns, 1000, SEC);
 	uint64_t step = c->trial && c->trial % 2 == 0 ? c->trial_step : c->step;
 
 	c->chunk = chunk_of(bytes_in(c->rate, preempt / 2), mtu);
+	if (slow_port(c, preempt)) {
+		c->chunk = chunk_of(CHUNK_PACKETS * mtu, mtu);
+		c->trial = 0;
+		c->trial_at = in->now + SEC;
+		step = STEP_START;
+		c->pace = c->firm ? rnice_muldiv(c->rate, PACED_PERCENT, 100) : 0;
+	}
 	c->window = ladder[step] * c->chunk;
-	if (!c->trial && time_of(c, c->chunk, 0) > clamp(preempt, PACED_CHUNK_NS, SEC))
-		c->pace = rnice_muldiv(c->full, PACED_PERCENT, 100);
 }
 
 static void write_rules(const struct rnice_control *c, const struct rnice_control_in *in,

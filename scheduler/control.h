@@ -59,6 +59,7 @@ struct rnice_rules {
 struct rnice_control {
 	uint64_t at;   /* of the last step; 0: never */
 	uint64_t rate; /* bytes/s that the device can serve; 0: not known yet */
+	uint64_t firm; /* the rate was seen over a whole span */
 	uint64_t window;
 	uint64_t chunk;
 	uint64_t backlog; /* was there some at the last step? */
@@ -70,7 +71,6 @@ struct rnice_control {
 	uint64_t step, trial, trial_step, trial_at, trial_gap, arm_left, arm_skip;
 	uint64_t arm_bytes[2], arm_ns[2];
 	uint64_t down, stride; /* the next trial */
-	uint64_t full;	       /* bytes/s in trials at the present step; 0: none yet */
 	uint64_t pace;	       /* bytes/s to hold bulk to; 0: the window alone does */
 };
 #define RNICE_CONTROL_WORDS (sizeof(struct rnice_control) / sizeof(uint64_t))

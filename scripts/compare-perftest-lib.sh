@@ -83,6 +83,18 @@ kill_all() {
 
 # ---- counters ----
 
+# Start the rdma(8) that answers all questions: a new one for each would cost 0.1 s of a CPU.
+start_rdma() {
+	((rdma_pid == 0)) || reap "$rdma_pid" 10
+	coproc rdma_tool { exec stdbuf -oL rdma -j -b - 2>&1; }
+	# Copies, because bash takes the coproc's variables away when it ends.
+	# shellcheck disable=SC2154 # coproc sets them
+	exec {rdma_out}<&"${rdma_tool[0]}" {rdma_in}>&"${rdma_tool[1]}"
+	# shellcheck disable=SC2154
+	rdma_pid=$rdma_tool_PID
+	running[$rdma_pid]=1
+}
+
 # Read the counters of this moment into line: "T0 T1 WIRE KIND ...", the times in us. They were
 # true at some time between T0 and T1. WIRE is what the network device has sent, in bytes.
 counters() {
@@ -91,11 +103,26 @@ counters() {
 	[[ -z $netdev ]] || read -r wire <"/sys/class/net/$netdev/statistics/tx_bytes"
 	if [[ $kind == psn ]]; then
 		echo "res show qp link $peer/1" >&"$rdma_in"
-		IFS= read -r -t 10 what <&"$rdma_out" || return 1
+		if ! IFS= read -r -t 30 what <&"$rdma_out" || [[ $what != \[*\] ]]; then
+			why="rdma(8) does not answer"
+			start_rdma # lest this answer is taken for the next
+			return 1
+		fi
 	else
 		read -r what <"/sys/class/infiniband/$device/ports/1/counters/port_xmit_data"
 	fi
 	line="$t0 ${EPOCHREALTIME/./} $wire $kind $what"
+}
+
+# Set retries to how often soft-RoCE has begun to send again so far, after a NAK or a time-out.
+count_retries() {
+	local counter n
+
+	retries=0
+	for counter in rcvd_seq_err completer_retry_err; do
+		n=/sys/class/infiniband/$device/ports/1/hw_counters/$counter
+		[[ ! -r $n ]] || retries=$((retries + $(<"$n")))
+	done
 }
 
 # Set progress to what server PID has received, in packets (psn), or what the port has sent.
@@ -264,10 +291,10 @@ latency_client() {
 	client "$latency_cpu" "$out" "$latency_port" "${latency_command[@]}" -U
 	# Alone there is nothing to count, and looking would disturb.
 	[[ $kind == port ]] || ((!with_bulk)) || wait_for_data "$latency_pid" "$pid" || :
-	counters
+	counters || return 1
 	before=$line
 	wait_for_output "$pid" "$out" $((seconds * 50 + 200))
-	counters
+	counters || return 1
 	after=$line
 	reap "$pid" 200
 	if ((ended != 0)); then

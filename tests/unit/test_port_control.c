@@ -118,6 +118,8 @@ Test(control, a_chunk_takes_half_the_preemption_time_within_its_bounds)
 		m.period = 1;
 		run(&m, 5 * SEC);
 		aim = (double)m.c.rate * 5e-6;
+		if ((double)m.c.rate * 50e-6 < 4096) /* slow: two packets */
+			aim = 2 * 4096;
 		aim = aim < 4096 ? 4096 : aim > 1 << 20 ? 1 << 20 : aim;
 		cr_expect_leq(m.rules.chunk, aim, "rate %g", *r);
 		cr_expect_geq(m.rules.chunk, aim - 4096, "rate %g", *r);
@@ -142,13 +144,14 @@ Test(control, a_chunk_is_whole_packets_for_any_mtu)
 	}
 }
 
-Test(control, one_chunk_is_enough_where_the_round_trip_is_short)
+Test(control, a_slow_port_gets_two_chunks_of_two_packets)
 {
 	struct model m = model(12.5e6, 100, 4096);
 
 	m.period = 1;
 	run(&m, 10 * SEC);
-	cr_expect_eq(m.rules.window, 4096);
+	cr_expect_eq(m.rules.chunk, 2 * 4096);
+	cr_expect_eq(m.rules.window, 2 * m.rules.chunk);
 }
 
 Test(control, a_long_round_trip_gets_as_many_chunks_as_it_takes)
@@ -161,7 +164,7 @@ Test(control, a_long_round_trip_gets_as_many_chunks_as_it_takes)
 	cr_expect_geq(run(&m, SEC), 0.95 * 12.5e9);
 }
 
-Test(control, a_slow_port_is_held_to_95_percent)
+Test(control, a_slow_port_is_held_to_93_percent)
 {
 	struct model m = model(12.5e6, 100 * USEC, 4096);
 	double share;
@@ -169,8 +172,8 @@ Test(control, a_slow_port_is_held_to_95_percent)
 	m.period = 1;
 	run(&m, 5 * SEC);
 	share = run(&m, 20 * SEC) / (20 * 12.5e6);
-	cr_expect_geq(share, 0.93);
-	cr_expect_leq(share, 0.97);
+	cr_expect_geq(share, 0.90);
+	cr_expect_leq(share, 0.94);
 }
 
 Test(control, a_fast_port_is_not_paced)
