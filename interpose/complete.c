@@ -111,7 +111,8 @@ static void flush_wr(struct qp *q, struct swr *w)
 	end_wr(q, w, false, 0);
 }
 
-void complete_flush(struct qp *q)
+/* @q failed and has nothing in the NIC: every WR that is left. */
+static void flush_queue(struct qp *q)
 {
 	int64_t bytes = 0;
 	struct swr *w;
@@ -128,6 +129,35 @@ void complete_flush(struct qp *q)
 	rnice_port_count(q->ctx->dev->port, RNICE_CTR_QUEUED_BYTES, -bytes);
 }
 
+void complete_failed(struct qp *q, uint64_t now)
+{
+	if (!q->failed)
+		q->failed_at = now;
+	q->failed = true;
+	atomic_store(&q->scq->flush_wanted, true);
+}
+
+/*
+ * Unsignaled chunks at the end of a failed queue: flushed by the NIC, each with a completion, or
+ * done before the failure, without one. If none came for so long, they were done.
+ */
+#define TAIL_NS 20000000u
+
+void complete_tail(struct qp *q, uint64_t now)
+{
+	if (!q->failed || q->wr_done == q->wr_head)
+		return;
+	if (q->ck_head - q->ck_done > q->loose)
+		return; /* a completion will come, and we with it */
+	if (q->ck_head != q->ck_done && now - q->failed_at < TAIL_NS) {
+		atomic_store(&q->scq->flush_wanted, true);
+		return;
+	}
+	while (q->ck_done != q->ck_head)
+		succeed(q, NULL, now);
+	flush_queue(q);
+}
+
 /* ---- dispatch ---- */
 
 /* q->lock held; true if the QP has more to send and may go on. */
@@ -138,19 +168,18 @@ static bool complete_chunk(struct qp *q, const struct ibv_wc *wc, uint64_t n, ui
 	if (wc->status == IBV_WC_SUCCESS) {
 		succeed(q, wc, now);
 	} else {
-		q->failed = true;
+		complete_failed(q, now);
 		fail(q, wc, now);
 	}
 	return q->wr_cut != q->wr_head && !q->failed;
 }
 
 /* An error came by the receive CQ: the send queue is flushed when its own CQ is polled next. */
-static void fail_elsewhere(struct qp *q)
+static void fail_elsewhere(struct qp *q, uint64_t now)
 {
 	pthread_mutex_lock(&q->lock);
-	q->failed = true;
+	complete_failed(q, now);
 	pthread_mutex_unlock(&q->lock);
-	atomic_store(&q->scq->flush_wanted, true);
 }
 
 void complete_wc(struct cq *cq, const struct ibv_wc *wc, uint64_t now)
@@ -163,7 +192,7 @@ void complete_wc(struct cq *cq, const struct ibv_wc *wc, uint64_t now)
 	if (!q || q->scq != cq) {
 		cq_push(cq, wc);
 		if (q && wc->status != IBV_WC_SUCCESS && q->type != IBV_QPT_UD)
-			fail_elsewhere(q);
+			fail_elsewhere(q, now);
 		return;
 	}
 	pthread_mutex_lock(&q->lock);
@@ -174,9 +203,9 @@ void complete_wc(struct cq *cq, const struct ibv_wc *wc, uint64_t now)
 		more = complete_chunk(q, wc, n, now);
 	/* Any error on a connected QP, also of a receive, has put it into the error state. */
 	if (wc->status != IBV_WC_SUCCESS && whose != STALE && q->type != IBV_QPT_UD)
-		q->failed = true;
-	if (q->failed && q->ck_done == q->ck_head && q->wr_done != q->wr_head)
-		complete_flush(q);
+		complete_failed(q, now);
+	if (q->failed)
+		complete_tail(q, now);
 	pthread_mutex_unlock(&q->lock);
 	if (more)
 		dev_enlist(q->ctx->dev, q);

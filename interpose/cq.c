@@ -90,14 +90,15 @@ void cq_forget_qp(struct cq *cq, uint32_t qp_num)
 
 /* ---- polling ---- */
 
+/* QPs that failed and may have nothing left in the NIC that would tell. */
 static void flush_failed(struct cq *cq)
 {
+	uint64_t now = now_ns();
 	struct qp *q;
 
 	for (q = cq->qps; q; q = q->cq_next) {
 		pthread_mutex_lock(&q->lock);
-		if (q->failed && q->ck_done == q->ck_head)
-			complete_flush(q);
+		complete_tail(q, now);
 		pthread_mutex_unlock(&q->lock);
 	}
 }

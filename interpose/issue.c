@@ -275,10 +275,9 @@ COLD static void fail_qp(struct qp *q, int err)
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
 	log_warn("QP 0x%x: the provider refused a queued WR (%s)", q->ibv->qp_num, strerror(err));
-	q->failed = true;
 	q->fail_status = IBV_WC_LOC_QP_OP_ERR;
 	real()->ibv_modify_qp(q->ibv, &attr, IBV_QP_STATE);
-	atomic_store(&q->scq->flush_wanted, true);
+	complete_failed(q, now_ns());
 }
 
 static enum verdict post_chain(struct qp *q, struct chain *chain, enum verdict v, uint64_t now)

@@ -322,9 +322,8 @@ static int modify_to_error(struct qp *q, struct ibv_qp_attr *attr, int mask)
 	err = real()->ibv_modify_qp(q->ibv, attr, mask);
 	if (!err) {
 		store_relaxed(&q->state, IBV_QPS_ERR);
-		q->failed = true;
-		if (q->ck_done == q->ck_head)
-			complete_flush(q);
+		complete_failed(q, now_ns());
+		complete_tail(q, now_ns());
 	}
 	pthread_mutex_unlock(&q->lock);
 	unlock_all(q);

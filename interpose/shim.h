@@ -182,8 +182,9 @@ struct qp {
 	uint32_t ewma; /* class auto: 16 * average bytes per WR */
 
 	pthread_mutex_t lock;
-	_Atomic int state; /* enum ibv_qp_state, as far as modify_qp told */
-	bool failed;	   /* an error was seen: nothing more goes to the NIC until RESET */
+	_Atomic int state;  /* enum ibv_qp_state, as far as modify_qp told */
+	uint64_t failed_at; /* ns */
+	bool failed;	    /* an error was seen: nothing more goes to the NIC until RESET */
 	/*
 	 * Slots hold WRs, chunks what went to the NIC. Counters only grow; & mask gives the index.
 	 *
@@ -312,7 +313,13 @@ int qp_push_out(struct qp *q);
 
 /* complete.c; cq->lock held */
 void complete_wc(struct cq *cq, const struct ibv_wc *wc, uint64_t now);
-void complete_flush(struct qp *q); /* q failed and has nothing in the NIC: flush its queue */
+/* The QP is in the error state: nothing more goes to the NIC. q->lock held. */
+void complete_failed(struct qp *q, uint64_t now);
+/*
+ * Flush what a failed QP has queued, once nothing of it is in the NIC. While unsignaled chunks may
+ * still be there, scq->flush_wanted stays set, so that the next poll asks again. q->lock held.
+ */
+void complete_tail(struct qp *q, uint64_t now);
 
 /* progress.c */
 void progress_start(void);

@@ -293,12 +293,12 @@ latency_client() {
 	[[ $kind == port ]] || ((!with_bulk)) || wait_for_data "$latency_pid" "$pid" || :
 	counters || return 1
 	before=$line
-	wait_for_output "$pid" "$out" $((seconds * 50 + 200))
+	wait_for_output "$pid" "$out" $((seconds * 60 + 100))
 	counters || return 1
 	after=$line
-	reap "$pid" 200
+	reap "$pid" 100
 	if ((ended != 0)); then
-		why="${latency_program[0]} failed: $(last_words "$out")"
+		why="${latency_program[0]} failed (status $ended): $(last_words "$out")"
 		return 1
 	fi
 	reap "$latency_pid" 20

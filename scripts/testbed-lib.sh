@@ -117,7 +117,7 @@ tb_environment() {
 		echo "RNICE_NETDEV$i=${TB_NETDEV[i]}"
 		echo "RNICE_ADDR$i=${TB_ADDR[i]}"
 	done
-	echo "RNICE_GID_INDEX=$(tb_gid_index "${TB_DEV[0]}" "${TB_ADDR[0]}")"
+	echo "TESTBED_GID_INDEX=$(tb_gid_index "${TB_DEV[0]}" "${TB_ADDR[0]}")"
 }
 
 # RATE (100mbit, 2.5gbit, ...) in bit/s; returns 1 on anything else.

@@ -32,6 +32,7 @@ void peer_connect(struct peer_client *c, const struct peer_need *need)
 	memset(c, 0, sizeof(*c));
 	vu_dev_open(&c->dev, vu.dev);
 	link = vu_link_default(&c->dev);
+	link.timeout = 18; /* 1 s: kills lose packets, and nobody shall stand still for long */
 	link.traffic_class = need->traffic_class;
 	vu_mem_alloc(&c->mem, &c->dev, need->bytes, VU_ACCESS);
 	create_client_qp(c, need);

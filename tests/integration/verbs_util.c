@@ -598,7 +598,7 @@ struct vu_link vu_link_default(const struct vu_dev *d)
 {
 	int rd = d->attr.max_qp_rd_atom < 16 ? d->attr.max_qp_rd_atom : 16;
 
-	return (struct vu_link){.timeout = 20, /* 4 s: rxe 6.1 is not to be trusted once it retransmits */
+	return (struct vu_link){.timeout = 20, /* 4 s; rxe 6.1 retransmits badly */
 				.retry_cnt = 7,
 				.rnr_retry = 7,
 				.min_rnr_timer = 12,
