@@ -168,8 +168,8 @@ last_words() {
 	echo "$words"
 }
 
-# Set settings to the arguments of env(1) for programs of CLASS in this scenario. The RNICE_ names
-# that are here already are the testbed's or the user's: no program of a comparison gets them.
+# Set settings to the arguments of env(1) for programs of CLASS in this scenario. What the user has
+# set of rnice is not part of the comparison: --env is for that.
 environment_of() {
 	local name
 	settings=()

@@ -113,9 +113,9 @@ tb_environment() {
 	local i
 
 	for i in 0 1; do
-		echo "RNICE_DEV$i=${TB_DEV[i]}"
-		echo "RNICE_NETDEV$i=${TB_NETDEV[i]}"
-		echo "RNICE_ADDR$i=${TB_ADDR[i]}"
+		echo "TESTBED_DEV$i=${TB_DEV[i]}"
+		echo "TESTBED_NETDEV$i=${TB_NETDEV[i]}"
+		echo "TESTBED_ADDR$i=${TB_ADDR[i]}"
 	done
 	echo "TESTBED_GID_INDEX=$(tb_gid_index "${TB_DEV[0]}" "${TB_ADDR[0]}")"
 }

@@ -84,6 +84,13 @@ static void log_query(struct ibv_qp *qp, const struct ibv_qp_init_attr *asked)
 			 qp->qp_context == asked->qp_context && qp->pd == dev[0].pd &&
 			 qp->context == dev[0].ctx,
 		 "the QP's public fields are wrong");
+	/* rxe rounds max_send_wr up here, but not where it grants it: only a floor is promised. */
+	vu_check(init.cap.max_send_wr >= asked->cap.max_send_wr &&
+			 attr.cap.max_send_wr >= asked->cap.max_send_wr,
+		 "ibv_query_qp: max_send_wr %u and %u, granted %u", init.cap.max_send_wr,
+		 attr.cap.max_send_wr, asked->cap.max_send_wr);
+	init.cap.max_send_wr = 0;
+	attr.cap.max_send_wr = 0;
 	log_cap("queried", &init.cap);
 	log_cap("attr", &attr.cap);
 	vu_log(" state %d/%d\n", (int)attr.qp_state, (int)qp->state);
@@ -166,7 +173,10 @@ static void log_cqs(void)
 	for (size_t i = 0; i < VU_ARRAY(sizes); i++) {
 		errno = 0;
 		cq = ibv_create_cq(dev[0].ctx, sizes[i], NULL, NULL, 0);
-		vu_log("cq of %d: %d\n", sizes[i], cq ? cq->cqe : -errno);
+		/* How many more than asked for is the provider's choice. */
+		vu_log("cq of %d: %s\n", sizes[i], cq ? "made" : strerror(errno));
+		vu_check(!cq || cq->cqe >= sizes[i], "a CQ of %d has %d entries", sizes[i],
+			 cq ? cq->cqe : 0);
 		if (cq)
 			vu_check(!ibv_destroy_cq(cq), "ibv_destroy_cq");
 	}
