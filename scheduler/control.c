@@ -52,7 +52,7 @@
 #define ARMS 4 /* present, other, present, other */
 
 #define SLOW_CHUNK_NS UINT64_C(50000) /* chunks that take less are not paced */
-#define PACED_PERCENT 93
+#define PACED_PERCENT 95
 
 static const uint8_t ladder[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32};
 #define STEPS (sizeof(ladder) / sizeof(ladder[0]))
