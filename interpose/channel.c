@@ -108,6 +108,7 @@ void channel_take(struct channel *ch)
 	if (!ch->taken && progress_watch(ch->real.fd)) {
 		epoll_ctl(ch->ep, EPOLL_CTL_DEL, ch->real.fd, NULL);
 		ch->taken = true;
+		progress_start(); /* nobody else reads it from now on */
 	}
 	pthread_mutex_unlock(&ch->lock);
 }

@@ -232,7 +232,6 @@ static void *run(void *arg)
 	return NULL;
 }
 
-/* registry held */
 void progress_start(void)
 {
 	sigset_t all, before;
