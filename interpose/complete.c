@@ -42,7 +42,7 @@ static void release(struct qp *q, struct chunk *c, bool ok, uint64_t now)
 	struct rnice_port *port = q->ctx->dev->port;
 
 	if (c->bytes)
-		rnice_port_done(port, c->bytes, ok, now);
+		rnice_port_done(port, c->bytes, c->posted, ok, now);
 	if (c->room)
 		add_relaxed(&q->scq->room, 1);
 	if (c->signaled)

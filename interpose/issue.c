@@ -124,6 +124,7 @@ static enum verdict admit(struct qp *q, const struct swr *w, uint64_t bytes, boo
 {
 	struct rnice_port *port = q->ctx->dev->port;
 
+	c->posted = now;
 	c->length = bytes;
 	c->last = plan_is_last(w, bytes);
 	c->signaled = (c->last && w->signaled) || q->all_signaled ||
@@ -218,7 +219,7 @@ static void take_back(struct qp *q, const struct chain *chain, int from, uint64_
 	for (i = chain->n; i > from; i--) {
 		c = &q->chunks[--q->ck_head & q->ck_mask];
 		if (c->bytes)
-			rnice_port_done(q->ctx->dev->port, c->bytes, false, now);
+			rnice_port_done(q->ctx->dev->port, c->bytes, 0, false, now);
 		if (c->room)
 			give_room(q->scq);
 		if (c->signaled)

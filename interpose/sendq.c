@@ -169,7 +169,7 @@ void sendq_reset(struct qp *q)
 	for (; q->ck_done != q->ck_head; q->ck_done++) {
 		c = &q->chunks[q->ck_done & q->ck_mask];
 		if (c->bytes)
-			rnice_port_done(port, c->bytes, false, now);
+			rnice_port_done(port, c->bytes, 0, false, now);
 		if (c->signaled)
 			sub_relaxed(&shim.work, 1);
 		if (c->room)

@@ -157,6 +157,7 @@ enum qp_mode {
 struct chunk {
 	uint64_t bytes;	 /* accounted at the port: this piece and the loose ones before it */
 	uint64_t length; /* of this piece */
+	uint64_t posted; /* ns */
 	bool last;	 /* of its WR */
 	bool signaled;
 	bool room; /* holds a place in cq->room */

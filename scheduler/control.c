@@ -52,17 +52,10 @@
 #define ARMS 4 /* present, other, present, other */
 
 #define SLOW_CHUNK_NS UINT64_C(50000) /* chunks that take less are not paced */
-#define PACED_PERCENT 95
 
 static const uint8_t ladder[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32};
 #define STEPS (sizeof(ladder) / sizeof(ladder[0]))
 #define STEP_START 1 /* one chunk in service, one behind it */
-
-/*
- * A WR, its ACK and its completion cost the host the same for one packet as for two; on soft RoCE
- * that is a tenth of the bulk rate.
- */
-#define CHUNK_PACKETS 2
 
 static uint64_t clamp(uint64_t v, uint64_t lo, uint64_t hi)
 {
@@ -149,7 +142,8 @@ static void measure(struct rnice_control *c, const struct rnice_control_in *in, 
 
 	enough = clamp(SPAN_PACKETS * time_of(c, mtu, 0), SPAN_MIN_NS, SPAN_LONG_NS);
 	bytes = c->span_bytes += in->done;
-	c->span_busy = c->span_busy && in->backlog && !c->pace;
+	c->span_busy = c->span_busy && in->backlog &&
+		       (!c->pace || !c->firm || rnice_pace_doubts(&c->slow));
 	if (bytes / 2 >= c->span_inflight)
 		bound = clamp(rnice_muldiv(bytes - c->span_inflight, SEC, ns), 0, RATE_MAX);
 	if (bound > c->rate && believable(c, bound, ns, enough))
@@ -251,12 +245,34 @@ static void advance_trial(struct rnice_control *c, const struct rnice_control_in
 
 /*
  * Does one chunk take longer than latency messages may wait? Then nothing is gained by finding the
- * least window: two small chunks keep such a port busy, and what hurts is the queue that stands
- * before it when it is busy all the time.
+ * least window: two packets keep such a port busy, and what hurts is the queue that stands
+ * before it when it is busy all the time: see pace.h.
  */
 static bool slow_port(const struct rnice_control *c, uint64_t preempt)
 {
 	return c->rate && time_of(c, c->chunk, 0) > clamp(preempt, SLOW_CHUNK_NS, SEC);
+}
+
+static void run_paced(struct rnice_control *c, const struct rnice_control_in *in, uint64_t mtu)
+{
+	struct rnice_pace_in p = {
+		.now = in->now,
+		.done = in->done,
+		.stayed = in->stayed,
+		.staying = in->staying,
+		.inflight = in->inflight,
+		.rate = c->rate,
+		.firm = c->firm,
+		.backlog = c->backlog && in->backlog,
+	};
+
+	c->trial = 0;
+	c->trial_at = in->now + SEC;
+	c->chunk = mtu;
+	p.chunk = c->chunk;
+	rnice_pace_step(&c->slow, &p);
+	c->window = c->slow.window;
+	c->pace = c->slow.level;
 }
 
 static void run_protected(struct rnice_control *c, const struct rnice_control_in *in, uint64_t mtu)
@@ -265,14 +281,9 @@ static void run_protected(struct rnice_control *c, const struct rnice_control_in
 	uint64_t step = c->trial && c->trial % 2 == 0 ? c->trial_step : c->step;
 
 	c->chunk = chunk_of(bytes_in(c->rate, preempt / 2), mtu);
-	if (slow_port(c, preempt)) {
-		c->chunk = chunk_of(CHUNK_PACKETS * mtu, mtu);
-		c->trial = 0;
-		c->trial_at = in->now + SEC;
-		step = STEP_START;
-		c->pace = c->firm ? rnice_muldiv(c->rate, PACED_PERCENT, 100) : 0;
-	}
 	c->window = ladder[step] * c->chunk;
+	if (slow_port(c, preempt))
+		run_paced(c, in, mtu);
 }
 
 static void write_rules(const struct rnice_control *c, const struct rnice_control_in *in,
@@ -301,7 +312,8 @@ void rnice_control_step(struct rnice_control *c, const struct rnice_control_in *
 
 	make_sane(c, in->now);
 	watch_latency(c, in);
-	if (c->at == 0 || ns == 0 || ns > PAUSE_NS || c->span_at >= in->now) {
+	if (c->at == 0 || ns == 0 || ns > PAUSE_NS || c->span_at >= in->now ||
+	    (!c->rate && !c->backlog)) {
 		begin_span(c, in);
 		c->trial = 0;
 	} else {

@@ -14,14 +14,16 @@
  *
  * PROTECTED: a chunk is half of preempt_ns of measured service, within [MTU, 1 MiB], and the
  * window is the least number of chunks that keeps the port busy, found by trials. On a slow
- * port, where one packet takes longer than preempt_ns, bulk is held to 95 % of full speed, so
- * that no queue stands. See control.c.
+ * port, where one packet takes longer than preempt_ns, bulk is held just below full speed, so
+ * that no queue stands. See control.c and pace.h.
  */
 #ifndef RNICE_CONTROL_H
 #define RNICE_CONTROL_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "scheduler/pace.h"
 
 #define RNICE_CHUNK_MAX (1U << 20)
 #define RNICE_MTU_DEFAULT 4096U
@@ -33,8 +35,10 @@
 /* What a tick found. */
 struct rnice_control_in {
 	uint64_t now;
-	uint64_t done;	     /* bytes served since the tick before */
-	uint64_t inflight;   /* bytes in the NIC */
+	uint64_t done;	   /* bytes served since the tick before */
+	uint64_t inflight; /* bytes in the NIC */
+	uint64_t stayed; /* paced: the sum over @staying bytes of their time in the NIC, 1024 ns */
+	uint64_t staying;
 	uint64_t preempt_ns; /* the least of the processes that have work */
 	uint64_t given;	     /* the largest window that was given to one of them, 0: none */
 	uint32_t mtu;	     /* the largest of theirs; 0 unknown */
@@ -72,6 +76,7 @@ struct rnice_control {
 	uint64_t arm_bytes[2], arm_ns[2];
 	uint64_t down, stride; /* the next trial */
 	uint64_t pace;	       /* bytes/s to hold bulk to; 0: the window alone does */
+	struct rnice_pace slow;
 };
 #define RNICE_CONTROL_WORDS (sizeof(struct rnice_control) / sizeof(uint64_t))
 

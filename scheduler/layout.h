@@ -68,8 +68,10 @@ struct shm_flow {
 	/* line 2: activity beyond the lines, and of lines given back */
 	uint64_t posts;
 	uint64_t retired;
-	uint64_t used; /* 1: attached; 2: was */
-	uint64_t spare[5];
+	uint64_t used;	  /* 1: attached; 2: was */
+	uint64_t stayed;  /* sum over bytes of how long they were in the NIC, 1024 ns, and ... */
+	uint64_t staying; /* ... of which bytes: those that were paced */
+	uint64_t spare[3];
 	/* statistics */
 	uint64_t counter[RNICE_CTR_COUNT] shm_line;
 	uint64_t latency[RNICE_LATENCY_BUCKETS] shm_line;
@@ -97,9 +99,9 @@ struct shm_slot {
 
 /* What the last tick saw of a slot. */
 struct shm_watch {
-	uint64_t posts, done;
+	uint64_t posts, done, stayed, staying;
 	uint64_t checked; /* when somebody last looked whether the owner lives */
-	uint64_t spare;
+	uint64_t spare[3];
 };
 
 struct shm_device {

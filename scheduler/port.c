@@ -38,8 +38,9 @@
 #define TICKED_NS 5000000 /* rules older than this must be renewed before anything is admitted */
 #define SKEW_NS 20000000  /* a flow wrong for so long is not just between two instructions ... */
 #define SKEW_SEEN 16	  /* ... if it was each time somebody looked */
-#define VTIME_SANE (INT64_C(1) << 41)	  /* bytes; a larger distance is garbage */
-#define DUE_SANE INT64_C(10000000000)	  /* ns; what is due later than that is garbage */
+#define VTIME_SANE (INT64_C(1) << 41) /* bytes; a larger distance is garbage */
+#define DUE_SANE INT64_C(10000000000) /* ns; what is due later than that is garbage */
+#define STAY_MOST 3		      /* times the service time of a chunk; a full window is two */
 #define PAY_MAX_NS UINT64_C(600000000000) /* no message takes longer */
 #define RETRY_MIN_NS 20000
 #define RETRY_MAX_NS 1000000
@@ -426,13 +427,31 @@ bool rnice_port_take(struct rnice_port *port, uint64_t bytes, uint64_t now)
 	return false;
 }
 
-void rnice_port_done(struct rnice_port *port, uint64_t bytes, bool ok, uint64_t now)
+/*
+ * How long bytes of a paced port are in the NIC: tick.c makes a mean of it. One that took very long
+ * was seen late, or stood behind something else than bulk; it must not outweigh all others.
+ */
+static __attribute__((noinline)) void note_stay(struct rnice_port *port, uint64_t bytes,
+						uint64_t since, uint64_t now)
+{
+	uint64_t pace = load_relaxed(&port->dev->pace), ns = now - since;
+	uint64_t most = STAY_MOST * rnice_muldiv(bytes, 1000000000, pace ? pace : 1);
+
+	if (!since || most > DUE_SANE)
+		return;
+	add_relaxed(&port->flow->stayed, (ns < most ? ns : most) / 1024 * bytes);
+	add_relaxed(&port->flow->staying, bytes);
+}
+
+void rnice_port_done(struct rnice_port *port, uint64_t bytes, uint64_t since, bool ok, uint64_t now)
 {
 	sub_relaxed(&port->inflight, bytes);
 	if (unlikely(load_relaxed(&port->lost)))
 		return;
 	if (unlikely(!ok))
 		add_relaxed(&port->flow->lost, bytes);
+	else if (unlikely(load_relaxed(&port->dev->rules.paced)))
+		note_stay(port, bytes, since, now);
 	/* A1 release, pairs with A2 in rnice_flow_inflight(): done seen => its taken seen. */
 	add_release(&port->flow->done, bytes);
 	store_relaxed(&port->flow->asked, now);

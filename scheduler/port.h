@@ -72,10 +72,12 @@ uint32_t rnice_port_chunk(const struct rnice_port *port);
  */
 bool rnice_port_take(struct rnice_port *port, uint64_t bytes, uint64_t now);
 /*
- * @bytes left the NIC; @ok false for errors and flushes (they say nothing about the service
- * rate). Also to write off bytes that are stuck: but then never twice for the same bytes.
+ * @bytes left the NIC, where they had been since @since (0: not known); @ok false for errors and
+ * flushes (they say nothing about the service rate). Also to write off bytes that are stuck: but
+ * then never twice for the same bytes.
  */
-void rnice_port_done(struct rnice_port *port, uint64_t bytes, bool ok, uint64_t now);
+void rnice_port_done(struct rnice_port *port, uint64_t bytes, uint64_t since, bool ok,
+		     uint64_t now);
 /*
  * Upper bound of how long to wait before asking again if no own completion comes first: exact
  * for a rate limit (up to one message's time), otherwise a chunk's time within [20 us, 1 ms].

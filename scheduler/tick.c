@@ -106,18 +106,31 @@ static void note_vtime(struct tick *t, const struct shm_flow *flow, bool backlog
 	t->any = true;
 }
 
+/* Ever growing, or from a new owner, or garbage. */
+static uint64_t grown(uint64_t *seen, uint64_t now)
+{
+	uint64_t by = now - load_relaxed(seen);
+
+	store_relaxed(seen, now);
+	return by < UINT64_C(1) << 40 ? by : 0;
+}
+
 static void note_bytes(struct tick *t, unsigned s, const struct shm_flow *flow, bool moving)
 {
-	uint64_t *seen = &t->dev->watch[s].done;
 	uint64_t inflight = rnice_flow_inflight(flow);
 	uint64_t done = load_relaxed(&flow->done) - load_relaxed(&flow->lost);
-	uint64_t served = done - load_relaxed(seen);
 
-	store_relaxed(seen, done);
-	if (served < UINT64_C(1) << 40) /* otherwise: a new owner started from 0, or garbage */
-		t->in.done += served;
+	t->in.done += grown(&t->dev->watch[s].done, done);
 	if (moving)
 		t->in.inflight += inflight;
+}
+
+static void note_stay(struct tick *t, unsigned s, const struct shm_flow *flow)
+{
+	struct shm_watch *watch = &t->dev->watch[s];
+
+	t->in.stayed += grown(&watch->stayed, load_relaxed(&flow->stayed));
+	t->in.staying += grown(&watch->staying, load_relaxed(&flow->staying));
 }
 
 static void note_settings(struct tick *t, const struct shm_slot *slot, const struct shm_flow *flow)
@@ -145,6 +158,7 @@ static void look_at(struct tick *t, unsigned s)
 	bool backlog = asked && load_relaxed(&flow->want) & FLOW_BACKLOG;
 
 	note_bytes(t, s, flow, moving);
+	note_stay(t, s, flow);
 	if (asked || moving)
 		note_vtime(t, flow, backlog);
 	t->in.backlog |= backlog;

@@ -5,6 +5,7 @@
  */
 #include "peer_util.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static uint64_t size = 1u << 20, depth = 16, duration = 10, start_delay, tos;
@@ -107,6 +108,8 @@ int main(int argc, char **argv)
 	vu_sleep((double)start_delay / 1000);
 	vu_at("pumping");
 	start = vu_now();
+	printf("first post at %.6f (CLOCK_MONOTONIC, seconds)\n", start);
+	fflush(stdout);
 	cpu = vu_cpu_time();
 	done = pump(&c, op, start + (double)duration);
 	cpu = vu_cpu_time() - cpu;

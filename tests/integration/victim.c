@@ -125,9 +125,9 @@ static void write_samples(void)
 		return;
 	f = fopen(samples_file, "we");
 	vu_check(f, "%s: %s", samples_file, strerror(errno));
-	fprintf(f, "# seconds since start, latency in us\n");
+	fprintf(f, "# CLOCK_MONOTONIC in seconds at the post, latency in us\n");
 	for (size_t i = 0; i < nsamples; i++)
-		fprintf(f, "%.6f %.2f\n", sample[i].when - sample[0].when, sample[i].latency * 1e6);
+		fprintf(f, "%.6f %.2f\n", sample[i].when, sample[i].latency * 1e6);
 	vu_check(!fclose(f), "%s: %s", samples_file, strerror(errno));
 }
 

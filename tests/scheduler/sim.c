@@ -253,7 +253,7 @@ static void post_latency(void)
 static void completion(const struct event *e)
 {
 	if (e->qp != LATENCY_QP) {
-		rnice_port_done(w.port[e->qp], e->bytes, true, w.now);
+		rnice_port_done(w.port[e->qp], e->bytes, e->since, true, w.now);
 		send_bulk(e->qp);
 		return;
 	}
@@ -488,6 +488,8 @@ static const struct scenario scenarios[] = {
 	{ .name = "400 Gb/s, 3 bulk alone", FAST, .rate = 400 * GBIT, .fifo = true, .warm = 50 * MSEC, .end = 300 * MSEC, .bulk = 3, ALONE },
 	/* coming and going: the very first message, heartbeats */
 	{ .name = "100 Mbit/s tbf, latency arrives", SLOW, .burst = 16384, .arrival = 6 * SEC, .bulk = 1, .max_worst_us = 12000, .min_share = 0.87 },
+	{ .name = "100 Mbit/s tbf, bulk starts", SLOW, .burst = 16384, .bulk_at = 200 * MSEC, .warm = 200 * MSEC, .end = 1200 * MSEC, .bulk = 1, .max_avg = 1.5, .max_worst_us = 1000, .min_share = 0.85 },
+	{ .name = "100 Mbit/s, bulk starts", SLOW, .bulk_at = 200 * MSEC, .warm = 200 * MSEC, .end = 1200 * MSEC, .bulk = 1, .max_added_us = 750, .max_worst_us = 1500, .min_share = 0.85 },
 	{ .name = "100 Gb/s fifo, latency arrives", FAST, .fifo = true, .arrival = 300 * MSEC, .warm = 100 * MSEC, .end = 600 * MSEC, .bulk = 1, .max_worst_us = 10000, .min_share = 0.9 },
 	{ .name = "10 Gb/s fifo, first chunk", FAST, .rate = 10 * GBIT, .fifo = true, .bulk_at = MSEC, .warm = USEC, .end = 50 * MSEC, .bulk = 1, .max_worst_us = 20, .min_share = 0.8 },
 	{ .name = "10 Gb/s fifo, heartbeat 1 s", FAST, .rate = 10 * GBIT, .fifo = true, .think = 700 * MSEC, .warm = 4 * SEC, .end = 10 * SEC, .bulk = 1, .max_worst_us = 50, .min_share = 0.9 },

@@ -25,7 +25,7 @@ struct sim_proc {
 };
 
 struct sim_chunk {
-	uint64_t done_at, bytes;
+	uint64_t done_at, bytes, since;
 	unsigned proc;
 };
 
@@ -63,7 +63,7 @@ static inline void sim_post(struct sim *s, unsigned i, uint64_t bytes)
 	done = s->wire_free + s->trip + p->trip;
 	for (; at && s->queue[at - 1].done_at > done; at--)
 		s->queue[at] = s->queue[at - 1];
-	s->queue[at] = (struct sim_chunk){done, bytes, i};
+	s->queue[at] = (struct sim_chunk){done, bytes, s->now, i};
 	p->inflight += bytes;
 	for (unsigned j = 0; j < s->procs; j++)
 		all += s->proc[j].inflight;
@@ -115,7 +115,7 @@ static inline void sim_complete(struct sim *s)
 	memmove(s->queue, s->queue + 1, --s->chunks * sizeof(c));
 	s->proc[c.proc].inflight -= c.bytes;
 	s->proc[c.proc].served += c.bytes;
-	rnice_port_done(s->proc[c.proc].port, c.bytes, true, s->now);
+	rnice_port_done(s->proc[c.proc].port, c.bytes, c.since, true, s->now);
 	sim_ask(s, c.proc);
 }
 

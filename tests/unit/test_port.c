@@ -32,7 +32,7 @@ Test(port, chunk_and_window_that_were_given_are_used_exactly)
 	cr_expect_eq(rnice_port_chunk(port), 1);
 	cr_expect(rnice_port_take(port, 10, T0));
 	cr_expect_not(rnice_port_take(port, 1, T0));
-	rnice_port_done(port, 1, true, T0);
+	rnice_port_done(port, 1, 0, true, T0);
 	cr_expect(rnice_port_take(port, 1, T0));
 }
 
@@ -79,7 +79,7 @@ Test(port, the_first_take_may_be_larger_than_the_window_the_second_not)
 
 	cr_expect(rnice_port_take(port, 1 << 20, T0));
 	cr_expect_not(rnice_port_take(port, 1, T0));
-	rnice_port_done(port, 1 << 20, true, T0);
+	rnice_port_done(port, 1 << 20, 0, true, T0);
 	cr_expect(rnice_port_take(port, 1, T0));
 }
 
@@ -92,7 +92,7 @@ Test(port, what_another_process_has_in_the_nic_counts)
 	cr_expect(rnice_port_take(b, 400, T0));
 	cr_expect_not(rnice_port_take(a, 1, T0));
 	cr_expect_not(rnice_port_take(b, 1, T0));
-	rnice_port_done(a, 600, true, T0);
+	rnice_port_done(a, 600, 0, true, T0);
 	cr_expect(rnice_port_take(b, 100, T0));
 }
 
@@ -407,7 +407,7 @@ static void *hammer(void *arg)
 		for (unsigned j = 0; j < i % 32; j++)
 			cpu_relax();
 		add_seq_cst(h->truth, -(int64_t)bytes);
-		rnice_port_done(h->port, bytes, true, T0);
+		rnice_port_done(h->port, bytes, 0, true, T0);
 	}
 	return NULL;
 }
@@ -493,7 +493,7 @@ Test(port, bytes_of_a_killed_process_come_back_within_milliseconds, .timeout = 2
 		while (!rnice_port_take(port, 1000, clock_now()))
 			sleep_ns(50 * USEC);
 		worst = worst > clock_now() - start ? worst : clock_now() - start;
-		rnice_port_done(port, 1000, true, clock_now());
+		rnice_port_done(port, 1000, 0, true, clock_now());
 		wait_for(pid);
 	}
 	cr_log_info("back after at most %.1f ms", (double)worst / 1e6);
@@ -510,7 +510,7 @@ Test(port, a_take_and_a_done_alone_cost_tens_of_nanoseconds)
 
 		for (int i = 0; i < 1000; i++, now += 50) {
 			rnice_port_take(port, 4096, now);
-			rnice_port_done(port, 4096, true, now);
+			rnice_port_done(port, 4096, 0, true, now);
 		}
 		ns = (clock_now() - start) / 1000;
 		best = ns < best ? ns : best;

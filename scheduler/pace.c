@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "scheduler/pace.h"
+
+#include "scheduler/control.h"
+
+#define MSEC UINT64_C(1000000)
+#define SEC UINT64_C(1000000000)
+#define PPM UINT64_C(1000000)
+
+#define EPOCH_NS (4 * MSEC)
+#define EPOCH_CHUNKS 4
+#define EPOCH_MAX_NS SEC
+#define LEAST_NS (5 * SEC) /* a shortest stay older than two of these is forgotten */
+
+#define STEP_BLIND 125000 /* ppm: nothing is known of the port */
+#define STEP_MAX 20000
+#define STEP_MIN 1000
+#define CUT 4
+#define CUT_MAX 300000
+#define FULL 2	/* epochs in a row: one may be a program that was off its CPU */
+#define CALM 16 /* so many epochs without waiting: the edge has moved, take larger steps */
+
+#define UNDER_WAY_MAX 30 /* chunks */
+
+#define LEVEL_MIN 10000 /* bytes/s */
+#define LEVEL_MAX UINT64_C(1000000000000)
+#define FIRST_PERCENT 92 /* of a known rate, to start with */
+#define BLIND_PERCENT 50 /* of one that may have been a burst */
+#define FLOOR_PERCENT 80 /* of a rate the port is sure to have: no misjudgement costs more */
+
+static uint64_t clamp(uint64_t v, uint64_t lo, uint64_t hi)
+{
+	return v < lo ? lo : v > hi ? hi : v;
+}
+
+static void begin_epoch(struct rnice_pace *p, uint64_t now)
+{
+	p->at = now;
+	p->done = p->stayed = p->staying = 0;
+}
+
+static void start(struct rnice_pace *p, const struct rnice_pace_in *in)
+{
+	p->level = rnice_muldiv(in->rate, in->firm ? FIRST_PERCENT : BLIND_PERCENT, 100);
+	p->step = in->firm ? STEP_MAX : STEP_BLIND;
+	p->calm = 0;
+	p->least = p->least_before = 0;
+	begin_epoch(p, in->now);
+}
+
+static void make_sane(struct rnice_pace *p, const struct rnice_pace_in *in)
+{
+	if (!p->level || p->level > LEVEL_MAX)
+		start(p, in);
+	p->level = clamp(p->level, LEVEL_MIN, LEVEL_MAX);
+	p->step = clamp(p->step, STEP_MIN, STEP_BLIND);
+	if (p->at > in->now)
+		begin_epoch(p, in->now);
+	if (p->least_at > in->now)
+		p->least_at = 0;
+}
+
+/* The shortest stay of the last 5 to 10 seconds, with this one. */
+static uint64_t shortest(struct rnice_pace *p, uint64_t stay, uint64_t now)
+{
+	if (now - p->least_at > LEAST_NS) {
+		p->least_before = p->least;
+		p->least = stay;
+		p->least_at = now;
+	}
+	if (!p->least || stay < p->least)
+		p->least = stay;
+	return p->least_before && p->least_before < p->least ? p->least_before : p->least;
+}
+
+static void fall(struct rnice_pace *p, uint64_t served)
+{
+	uint64_t cut = clamp(CUT * p->step, 0, CUT_MAX);
+
+	/* After a leap, what was served is the better estimate. */
+	if (p->step > STEP_MAX && served < p->level)
+		p->level = clamp(served, LEVEL_MIN, LEVEL_MAX);
+	p->level -= rnice_muldiv(p->level, cut, PPM);
+	p->step = clamp(p->step / 2, STEP_MIN, STEP_BLIND);
+	p->calm = 0;
+	p->draining = 1;
+}
+
+static void rise(struct rnice_pace *p)
+{
+	p->level += rnice_muldiv(p->level, p->step, PPM);
+	if (++p->calm < CALM || p->step >= STEP_MAX)
+		return;
+	p->step = clamp(2 * p->step, STEP_MIN, STEP_MAX);
+	p->calm = 0;
+}
+
+/*
+ * Bytes in the NIC on average, by Little's law: is the window mostly in use? Then there is a queue,
+ * even if no shorter stay was ever seen.
+ */
+static bool crowded(const struct rnice_pace *p, uint64_t stay, uint64_t served)
+{
+	return rnice_muldiv(stay, served, SEC) >= p->window / 4 * 3;
+}
+
+/* Two chunks, and those that are on their way when nothing waits. */
+static uint64_t window_for(const struct rnice_pace *p, uint64_t best, uint64_t chunk)
+{
+	uint64_t under_way = rnice_muldiv(p->level, best, SEC) / chunk;
+
+	return (2 + clamp(under_way, 0, UNDER_WAY_MAX)) * chunk;
+}
+
+static void judge(struct rnice_pace *p, const struct rnice_pace_in *in, uint64_t ns)
+{
+	uint64_t stay = rnice_muldiv(p->stayed, 1024, p->staying),
+		 best = shortest(p, stay, in->now);
+	uint64_t fastest = p->level > in->rate ? p->level : in->rate;
+	uint64_t chunk_ns = rnice_muldiv(in->chunk, SEC, fastest);
+	uint64_t served = rnice_muldiv(p->done, SEC, ns);
+
+	if (p->draining) {
+		p->draining = 0;
+		return;
+	}
+	p->full = stay > best + chunk_ns / 3 || crowded(p, stay, served) ? p->full + 1 : 0;
+	if (p->full >= FULL)
+		fall(p, served);
+	else if (!p->full && in->backlog && served >= rnice_muldiv(p->level, 85, 100))
+		rise(p);
+	p->window = window_for(p, best, in->chunk);
+}
+
+void rnice_pace_step(struct rnice_pace *p, const struct rnice_pace_in *in)
+{
+	uint64_t ns, floor = in->firm ? rnice_muldiv(in->rate, FLOOR_PERCENT, 100) : 0;
+
+	make_sane(p, in);
+	p->done += in->done;
+	p->stayed += in->stayed;
+	p->staying += in->staying;
+	ns = in->now - p->at;
+	/* What an earlier, larger window left in the NIC says nothing about this pace. */
+	if (ns > EPOCH_MAX_NS || in->inflight > 2 * p->window) {
+		begin_epoch(p, in->now);
+	} else if (ns >= EPOCH_NS && p->staying >= EPOCH_CHUNKS * in->chunk) {
+		judge(p, in, ns);
+		begin_epoch(p, in->now);
+	}
+	if (p->window < 2 * in->chunk || p->window > (2 + UNDER_WAY_MAX) * in->chunk)
+		p->window = 2 * in->chunk;
+	p->floored = p->level <= floor;
+	p->level = clamp(p->level, clamp(floor, LEVEL_MIN, LEVEL_MAX), LEVEL_MAX);
+}
+
+bool rnice_pace_doubts(const struct rnice_pace *p)
+{
+	return p->full >= FULL || p->floored;
+}
