@@ -124,7 +124,7 @@ static void judge(struct rnice_pace *p, const struct rnice_pace_in *in, uint64_t
 		p->draining = 0;
 		return;
 	}
-	p->full = stay > best + chunk_ns / 3 || crowded(p, stay, served) ? p->full + 1 : 0;
+	p->full = stay > best + chunk_ns * 9 / 20 || crowded(p, stay, served) ? p->full + 1 : 0;
 	if (p->full >= FULL)
 		fall(p, served);
 	else if (!p->full && in->backlog && served >= rnice_muldiv(p->level, 85, 100))
