@@ -91,12 +91,11 @@ static uint64_t *activity_of(struct qp *q)
 /* ---- create ---- */
 
 /* A tiny queue would leave room for one chunk at a time: ask for more, but do not tell. */
-static bool deepen(struct qp *q, struct ibv_qp_cap *cap)
+static void deepen(struct qp *q, struct ibv_qp_cap *cap)
 {
 	q->hide_depth = q->may_manage && cap->max_send_wr < RNICE_SQ_MIN;
 	if (q->hide_depth)
 		cap->max_send_wr = RNICE_SQ_MIN;
-	return q->hide_depth;
 }
 
 /* registry held */
@@ -195,24 +194,26 @@ static void finish(struct qp *q, struct ibv_qp *ibv, struct ibv_qp_cap *cap)
 		progress_start();
 }
 
-EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+/*
+ * @make creates the QP by the attributes that @attr is the beginning of. If the provider cannot
+ * make the queue deeper than the program wants it, it is asked again for the program's own depth.
+ */
+static struct ibv_qp *create(struct ctx *ctx, struct ibv_qp_init_attr *attr, bool wr_api,
+			     struct ibv_qp *(*make)(void *), void *arg)
 {
-	struct ctx *ctx = ctx_of(pd->context);
 	uint32_t asked = attr->cap.max_send_wr;
 	struct ibv_qp *ibv;
 	struct qp *q;
 
-	if (!ctx)
-		return real()->ibv_create_qp(pd, attr);
 	pthread_mutex_lock(&shim.registry);
-	q = new_qp(ctx, attr, obstacle(attr, false));
+	q = new_qp(ctx, attr, obstacle(attr, wr_api));
 	if (q)
 		deepen(q, &attr->cap);
-	ibv = real()->ibv_create_qp(pd, attr);
+	ibv = make(arg);
 	if (!ibv && q && q->hide_depth) {
 		q->hide_depth = false;
 		attr->cap.max_send_wr = asked;
-		ibv = real()->ibv_create_qp(pd, attr);
+		ibv = make(arg);
 	}
 	if (ibv && q)
 		finish(q, ibv, &attr->cap);
@@ -222,32 +223,47 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	return ibv;
 }
 
+struct create_qp_call {
+	struct ibv_pd *pd;
+	struct ibv_qp_init_attr *attr;
+};
+
+static struct ibv_qp *call_create_qp(void *arg)
+{
+	struct create_qp_call *c = arg;
+
+	return real()->ibv_create_qp(c->pd, c->attr);
+}
+
+EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct create_qp_call call = {.pd = pd, .attr = attr};
+	struct ctx *ctx = ctx_of(pd->context);
+
+	if (!ctx)
+		return call_create_qp(&call);
+	return create(ctx, attr, false, call_create_qp, &call);
+}
+
+struct create_qp_ex_call {
+	struct ctx *ctx;
+	struct ibv_qp_init_attr_ex *attr;
+};
+
+static struct ibv_qp *call_create_qp_ex(void *arg)
+{
+	struct create_qp_ex_call *c = arg;
+
+	return c->ctx->create_qp_ex(c->ctx->ibv, c->attr);
+}
+
 /* The first fields of the extended attributes are those of the plain ones (verbs.h). */
 struct ibv_qp *hook_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
+	struct create_qp_ex_call call = {.ctx = ctx_of(context), .attr = attr};
 	bool wr_api = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-	struct ibv_qp_init_attr *plain = (struct ibv_qp_init_attr *)attr;
-	struct ctx *ctx = ctx_of(context);
-	uint32_t asked = attr->cap.max_send_wr;
-	struct ibv_qp *ibv;
-	struct qp *q;
 
-	pthread_mutex_lock(&shim.registry);
-	q = new_qp(ctx, plain, obstacle(plain, wr_api));
-	if (q)
-		deepen(q, &attr->cap);
-	ibv = ctx->create_qp_ex(context, attr);
-	if (!ibv && q && q->hide_depth) {
-		q->hide_depth = false;
-		attr->cap.max_send_wr = asked;
-		ibv = ctx->create_qp_ex(context, attr);
-	}
-	if (ibv && q)
-		finish(q, ibv, &attr->cap);
-	else if (q)
-		free_qp(q);
-	pthread_mutex_unlock(&shim.registry);
-	return ibv;
+	return create(call.ctx, (struct ibv_qp_init_attr *)attr, wr_api, call_create_qp_ex, &call);
 }
 
 void qp_adopt(struct ibv_qp *ibv, const struct ibv_qp_init_attr_ex *attr)
