@@ -34,34 +34,26 @@ struct chain {
 
 /* ---- the list ---- */
 
-void dev_enlist(struct dev *dev, struct qp *q)
+static void enlist(struct dev *dev, struct qp *q, bool first)
 {
+	struct qp **at;
+
 	pthread_mutex_lock(&dev->list_lock);
 	if (!q->listed && !q->dying) {
+		at = first || !dev->last ? &dev->first : &dev->last->wait_next;
 		q->listed = true;
-		q->wait_next = NULL;
-		if (dev->last)
-			dev->last->wait_next = q;
-		else
-			dev->first = q;
-		dev->last = q;
+		q->wait_next = *at;
+		*at = q;
+		if (!q->wait_next)
+			dev->last = q;
 		atomic_fetch_add(&dev->waiting, 1);
 	}
 	pthread_mutex_unlock(&dev->list_lock);
 }
 
-static void enlist_first(struct dev *dev, struct qp *q)
+void dev_enlist(struct dev *dev, struct qp *q)
 {
-	pthread_mutex_lock(&dev->list_lock);
-	if (!q->listed && !q->dying) {
-		q->listed = true;
-		q->wait_next = dev->first;
-		dev->first = q;
-		if (!dev->last)
-			dev->last = q;
-		atomic_fetch_add(&dev->waiting, 1);
-	}
-	pthread_mutex_unlock(&dev->list_lock);
+	enlist(dev, q, false);
 }
 
 static struct qp *pop(struct dev *dev)
@@ -331,10 +323,8 @@ static bool one_round(struct dev *dev, uint64_t now)
 		before = q->ck_head;
 		v = issue(q, quantum, false, now);
 		moved |= q->ck_head != before;
-		if (v == NO_WINDOW)
-			enlist_first(dev, q); /* its turn comes first when the window opens */
-		else if (v != ALL_SENT)
-			dev_enlist(dev, q);
+		if (v != ALL_SENT) /* if the window is shut, its turn comes first when it opens */
+			enlist(dev, q, v == NO_WINDOW);
 		pthread_mutex_unlock(&q->lock);
 		if (v == NO_WINDOW)
 			return false;
