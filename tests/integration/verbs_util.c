@@ -792,13 +792,14 @@ static void build_inline(struct ibv_qp_ex *x, const struct ibv_send_wr *wr)
 	free(buf);
 }
 
+/* A setter is due even where there is no byte: libmlx5 finishes a WQE in it. */
 static void build_data(struct ibv_qp_ex *x, const struct ibv_send_wr *wr)
 {
 	if (wr->send_flags & IBV_SEND_INLINE)
 		build_inline(x, wr);
 	else if (wr->num_sge == 1)
 		ibv_wr_set_sge(x, wr->sg_list[0].lkey, wr->sg_list[0].addr, wr->sg_list[0].length);
-	else if (wr->num_sge)
+	else
 		ibv_wr_set_sge_list(x, (size_t)wr->num_sge, wr->sg_list);
 }
 
