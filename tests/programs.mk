@@ -35,4 +35,5 @@ IT := $(patsubst %.c,$(BUILD)/%,$(filter-out %_util.c,$(foreach p,$(wildcard tes
 $(IT): $(BUILD)/tests/integration/%: $$(call it_objects,%) $$(IT_PARTS)
 	$(LINK) -libverbs -lrdmacm -lpthread -lm
 
-TEST_PROGRAMS += $(EMU) $(IT)
+# The sanitizer builds test the library on an emulated device that is built without (tests/sanitized).
+TEST_PROGRAMS += $(if $(SAN),,$(EMU)) $(IT)

@@ -126,7 +126,7 @@ static int run_random(void)
 /* WRITE @len bytes and look at nothing but memory: when the last byte is new, so are all. */
 static void last_byte_once(struct vu_pair *p, uint32_t len, uint64_t seed)
 {
-	volatile uint8_t *last = p->mem[1].p + len - 1;
+	uint8_t *last = p->mem[1].p + len - 1;
 	struct ibv_sge sge[3];
 	struct ibv_send_wr wr;
 	uint8_t old;
@@ -146,9 +146,8 @@ static void last_byte_once(struct vu_pair *p, uint32_t len, uint64_t seed)
 	wr.num_sge = 3;
 	vu_wr_remote(&wr, p->mem[1].p, p->mem[1].mr->rkey);
 	vu_must_post(p->qp[0].qp, &wr);
-	while (*last == old)
+	while (__atomic_load_n(last, __ATOMIC_ACQUIRE) == old)
 		sched_yield();
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	vu_check(!memcmp(p->mem[0].p, p->mem[1].p, len),
 		 "%u bytes: the last byte came before others", len);
 	vu_cq_expect_ok(&p->scq[0], seed, "the WRITE");
