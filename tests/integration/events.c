@@ -553,31 +553,29 @@ static void case_fd_games(void)
 
 static void *sleeper(void *arg)
 {
-	uint64_t *next = arg;
+	uint64_t *done = arg, next = *done;
 
 	for (uint64_t i = 0; i < rounds / 4 + 1;) {
-		int n;
-
 		ack(take(channel[0]));
 		arm(&pair.scq[0], 0);
-		n = drain(&pair.scq[0], next);
-		__atomic_add_fetch(&i, (uint64_t)n, __ATOMIC_RELAXED);
+		i += (uint64_t)drain(&pair.scq[0], &next);
+		__atomic_store_n(done, next, __ATOMIC_RELAXED);
 	}
 	return NULL;
 }
 
 static void case_sleeper(void)
 {
-	uint64_t next = serial;
+	uint64_t done = serial;
 	pthread_t t;
 
 	open_pair();
 	arm(&pair.scq[0], 0);
-	vu_check(!pthread_create(&t, NULL, sleeper, &next), "pthread_create");
+	vu_check(!pthread_create(&t, NULL, sleeper, &done), "pthread_create");
 	for (uint64_t i = 0; i < rounds / 4 + 1; i++) {
 		post_write(draw_len());
 		vu_sleep(0.002); /* no verbs call in here */
-		while (serial - __atomic_load_n(&next, __ATOMIC_RELAXED) > DEPTH / 2)
+		while (serial - __atomic_load_n(&done, __ATOMIC_RELAXED) > DEPTH / 2)
 			vu_sleep(0.001);
 	}
 	pthread_join(t, NULL);
