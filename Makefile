@@ -72,6 +72,8 @@ check-ubsan: setup ## the same under UndefinedBehaviorSanitizer
 	@tests/sanitized undefined $(BUILD)-ubsan
 check-tsan: setup ## race programs and integrity under ThreadSanitizer
 	@tests/sanitized thread $(BUILD)-tsan
+check-valgrind: setup ## integration programs on the emulated device under memcheck
+	@tests/sanitized valgrind $(BUILD)-valgrind
 
 lint: setup lint-run ## clang-format, cppcheck, shellcheck, man page lint
 lint-run:
@@ -99,11 +101,11 @@ install: all ## into $(DESTDIR)$(PREFIX)
 	install -m 644 $(BUILD)/man/librnice.7 $(DESTDIR)$(PREFIX)/share/man/man7/
 
 clean: ## remove everything that was built
-	$(Q)rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-ubsan $(BUILD)-tsan
+	$(Q)rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-ubsan $(BUILD)-tsan $(BUILD)-valgrind
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 -include $(shell test -d $(BUILD) && find $(BUILD) -name '*.d')
 .PHONY: all headers setup man test-programs bench-programs check check-asan check-ubsan check-tsan \
-	lint lint-run format demo bench install clean help
+	check-valgrind lint lint-run format demo bench install clean help
