@@ -6,6 +6,9 @@
  * Errors of the set-up end the program (vu_die), as no test can go on without it. Errors that are
  * the subject of a test are returned.
  *
+ * test_util.c has what is not verbs, post_util.c posting and the ready-made pair, verbs_util.c the
+ * other objects.
+ *
  * Threads: vu_log, vu_note and vu_at from any; a struct vu_rng and a struct vu_cq belong to one
  * thread at a time, except where a test shares a CQ on purpose.
  */
