@@ -182,10 +182,12 @@ void chain_begin(struct world *w, struct end *e);
 void chain_add_random(struct world *w);
 void chain_add_flush(struct world *w); /* signaled, no bytes, not logged */
 void chain_post(struct world *w);
+void drain(struct world *w, struct end *e); /* until nothing of @e is posted any more */
+
+/* integrity_odd.c: posts that are refused or taken back, and memory windows */
 void post_bad_chain(struct world *w, struct end *e);
 void post_too_many(struct world *w, struct end *e);
 void post_aborted(struct world *w, struct end *e);
 void window_step(struct world *w, struct end *e);
-void drain(struct world *w, struct end *e); /* until nothing of @e is posted any more */
 
 #endif
