@@ -22,6 +22,7 @@ static uint32_t ring_count(const struct cq *cq)
 static int ring_resize(struct cq *cq, uint32_t entries)
 {
 	uint32_t size = 64, i, n = ring_count(cq);
+	struct wc_more *more = NULL;
 	struct ibv_wc *ring;
 
 	while (size < entries)
@@ -29,12 +30,22 @@ static int ring_resize(struct cq *cq, uint32_t entries)
 	if (cq->ring && size <= cq->mask + 1)
 		return 0;
 	ring = malloc(size * sizeof(*ring));
-	if (!ring)
+	if (cq->ex)
+		more = malloc(size * sizeof(*more));
+	if (!ring || (cq->ex && !more)) {
+		free(ring);
+		free(more);
 		return ENOMEM;
-	for (i = 0; i < n; i++)
+	}
+	for (i = 0; i < n; i++) {
 		ring[i] = cq->ring[(cq->head + i) & cq->mask];
+		if (more)
+			more[i] = cq->more[(cq->head + i) & cq->mask];
+	}
 	free(cq->ring);
+	free(cq->more);
 	cq->ring = ring;
+	cq->more = more;
 	cq->mask = size - 1;
 	cq->head = 0;
 	cq->tail = n;
@@ -51,7 +62,10 @@ void cq_push(struct cq *cq, const struct ibv_wc *wc)
 		log_error("out of memory: a completion of CQ %p is lost", (void *)cq->ibv);
 		return;
 	}
-	cq->ring[cq->tail++ & cq->mask] = *wc;
+	cq->ring[cq->tail & cq->mask] = *wc;
+	if (cq->more)
+		cqex_stash(cq, cq->tail & cq->mask);
+	cq->tail++;
 	channel_seen(cq, wc);
 }
 
@@ -82,9 +96,14 @@ void cq_forget_qp(struct cq *cq, uint32_t qp_num)
 {
 	uint32_t from, to = cq->head;
 
-	for (from = cq->head; from != cq->tail; from++)
-		if (cq->ring[from & cq->mask].qp_num != qp_num)
-			cq->ring[to++ & cq->mask] = cq->ring[from & cq->mask];
+	for (from = cq->head; from != cq->tail; from++) {
+		if (cq->ring[from & cq->mask].qp_num == qp_num)
+			continue;
+		cq->ring[to & cq->mask] = cq->ring[from & cq->mask];
+		if (cq->more)
+			cq->more[to & cq->mask] = cq->more[from & cq->mask];
+		to++;
+	}
 	cq->tail = to;
 }
 
@@ -112,25 +131,44 @@ static void sort_wcs(struct cq *cq, const struct ibv_wc *wc, int n)
 		complete_wc(cq, &wc[i], now);
 }
 
-int cq_drain(struct cq *cq, uint32_t max)
+static int drain_batch(struct cq *cq)
 {
 	struct ibv_wc wc[BATCH];
+	int n;
+
+	memset(wc, 0, sizeof(wc)); /* providers leave fields alone that do not apply */
+	n = cq->real_poll(cq->ibv, BATCH, wc);
+	if (n > 0)
+		sort_wcs(cq, wc, n);
+	return n;
+}
+
+static int drain(struct cq *cq, uint32_t max, bool now)
+{
 	uint32_t sum = 0;
 	int n;
 
 	if (unlikely(load_relaxed(&cq->flush_wanted)) && atomic_exchange(&cq->flush_wanted, false))
 		flush_failed(cq);
-	memset(wc, 0, sizeof(wc)); /* providers leave fields alone that do not apply */
 	while (sum < max && ring_count(cq) < cq->limit) {
-		n = cq->real_poll(cq->ibv, BATCH, wc);
+		n = cq->ex ? cqex_drain(cq, now) : drain_batch(cq);
 		if (n <= 0)
 			break;
-		sort_wcs(cq, wc, n);
 		sum += (uint32_t)n;
 		if (n < BATCH)
 			break;
 	}
 	return (int)sum;
+}
+
+int cq_drain(struct cq *cq, uint32_t max)
+{
+	return drain(cq, max, false);
+}
+
+void cq_drain_all(struct cq *cq)
+{
+	drain(cq, UINT32_MAX, true);
 }
 
 /*
@@ -158,7 +196,7 @@ static int poll_locked(struct cq *cq, int n, struct ibv_wc *wc)
 
 	if (got == n)
 		return got;
-	if (!atomic_load(&cq->inside) && !load_relaxed(&cq->flush_wanted)) {
+	if (!cq->ex && !atomic_load(&cq->inside) && !load_relaxed(&cq->flush_wanted)) {
 		more = poll_direct(cq, n - got, wc + got);
 		return more < 0 ? (got ? got : more) : got + more;
 	}
@@ -169,19 +207,24 @@ static int poll_locked(struct cq *cq, int n, struct ibv_wc *wc)
 	return got;
 }
 
+void cq_sampled(struct cq *cq, enum ibv_wc_status status)
+{
+	uint64_t t0 = load_relaxed(&cq->sample_t0);
+
+	store_relaxed(&cq->slow, false);
+	if (status == IBV_WC_SUCCESS)
+		rnice_port_latency(cq->ctx->dev->port, now_ns() - t0);
+}
+
 /* The program waits for the end of a timed send: see whether it is among these. */
 static int poll_sampling(struct cq *cq, int n, struct ibv_wc *wc)
 {
 	int i, got = cq->real_poll(cq->ibv, n, wc);
-	uint64_t t0;
 
 	for (i = 0; i < got; i++)
 		if (wc[i].wr_id == cq->sample_wr_id && wc[i].qp_num == cq->sample_qpn &&
 		    !(wc[i].opcode & IBV_WC_RECV)) {
-			t0 = load_relaxed(&cq->sample_t0);
-			store_relaxed(&cq->slow, false);
-			if (wc[i].status == IBV_WC_SUCCESS)
-				rnice_port_latency(cq->ctx->dev->port, now_ns() - t0);
+			cq_sampled(cq, wc[i].status);
 			break;
 		}
 	return got;
@@ -192,10 +235,14 @@ static int poll_managed(struct cq *cq, int n, struct ibv_wc *wc)
 	struct dev *dev = cq->ctx->dev;
 	int got;
 
+	if (cq->ex)
+		cqex_enter(cq);
 	pthread_mutex_lock(&cq->lock);
 	store_relaxed(&cq->polls, load_relaxed(&cq->polls) + 1);
 	got = poll_locked(cq, n, wc);
 	pthread_mutex_unlock(&cq->lock);
+	if (cq->ex)
+		cqex_leave(cq);
 	if (load_relaxed(&dev->waiting))
 		dev_pump(dev);
 	return got;
@@ -237,7 +284,7 @@ int hook_req_notify(struct ibv_cq *ibv, int solicited_only)
 /* ---- create and destroy ---- */
 
 /* The state of a CQ to be; it goes into the tables only when the CQ exists. */
-static struct cq *new_cq(struct ctx *ctx, struct ibv_comp_channel *pub, int cqe, bool extended)
+static struct cq *new_cq(struct ctx *ctx, struct ibv_comp_channel *pub, int cqe)
 {
 	struct cq *cq = calloc(1, sizeof(*cq));
 
@@ -247,24 +294,28 @@ static struct cq *new_cq(struct ctx *ctx, struct ibv_comp_channel *pub, int cqe,
 	cq->real_poll = ctx->ops.poll_cq;
 	cq->asked = cqe;
 	pthread_mutex_init(&cq->lock, NULL);
-	if (!shim.managing)
-		return cq;
-	cq->ch = channel_of(pub);
-	/* Entries of an extended CQ may be read in place (start_poll), past any soft queue. */
-	if (extended || (pub && !cq->ch))
-		return cq;
-	if (!pub)
-		cq->ch = channel_hidden(ctx);
-	cq->limit = (uint32_t)cqe;
-	cq->managed = cq->ch && !ring_resize(cq, cq->limit + BATCH);
-	store_relaxed(&cq->slow, cq->managed);
+	if (shim.managing)
+		cq->ch = channel_of(pub);
 	return cq;
 }
 
-static void free_cq(struct cq *cq)
+/* Everything a managed CQ needs, if this is one. */
+static void equip(struct cq *cq, struct ibv_comp_channel *pub)
 {
+	if (!shim.managing || (pub && !cq->ch))
+		return;
+	if (!pub)
+		cq->ch = channel_hidden(cq->ctx);
+	cq->limit = (uint32_t)cq->asked;
+	cq->managed = cq->ch && !ring_resize(cq, cq->limit + BATCH);
+}
+
+static void free_cq(struct cq *cq, bool abandoned)
+{
+	cqex_free(cq, abandoned);
 	pthread_mutex_destroy(&cq->lock);
 	free(cq->ring);
+	free(cq->more);
 	free(cq);
 }
 
@@ -303,11 +354,10 @@ static int publish(struct cq *cq)
 void cq_abandon(struct cq *cq)
 {
 	unpublish(cq);
-	free_cq(cq);
+	free_cq(cq, true);
 }
 
-/* What the provider is asked for: hidden capacity, if the device has it. */
-static int spare_of(const struct cq *cq, int cqe)
+int cq_spare(const struct cq *cq, int cqe)
 {
 	if (!cq->managed || cqe < 1 || cqe > cq->ctx->max_cqe - RNICE_CQ_SPARE)
 		return 0;
@@ -320,7 +370,7 @@ static struct ibv_cq *create(struct cq *cq, void *cq_context, struct ibv_comp_ch
 {
 	struct ibv_comp_channel *channel = cq->ch ? &cq->ch->real : pub;
 	struct ibv_context *context = cq->ctx->ibv;
-	int spare = spare_of(cq, cq->asked);
+	int spare = cq_spare(cq, cq->asked);
 	struct ibv_cq *ibv;
 
 	ibv = real()->ibv_create_cq(context, cq->asked + spare, cq_context, channel, vector);
@@ -337,6 +387,7 @@ static struct ibv_cq *create(struct cq *cq, void *cq_context, struct ibv_comp_ch
 static bool finish(struct cq *cq, struct ibv_cq *ibv)
 {
 	cq->ibv = ibv;
+	store_relaxed(&cq->slow, cq->managed);
 	if (cq->ch)
 		channel_adopt(cq->ch, ibv);
 	if (publish(cq)) {
@@ -359,17 +410,19 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *
 	if (!ctx)
 		return real()->ibv_create_cq(context, cqe, cq_context, channel, vector);
 	pthread_mutex_lock(&shim.registry);
-	cq = new_cq(ctx, channel, cqe, false);
+	cq = new_cq(ctx, channel, cqe);
+	if (cq)
+		equip(cq, channel);
 	ibv = cq ? create(cq, cq_context, channel, vector) : NULL;
 	if (ibv && !finish(cq, ibv))
 		ibv = NULL;
 	if (cq && !ibv)
-		free_cq(cq);
+		free_cq(cq, false);
 	pthread_mutex_unlock(&shim.registry);
 	return ibv;
 }
 
-struct ibv_cq_ex *cq_create_extended(struct ctx *ctx, struct ibv_cq_init_attr_ex *attr,
+struct ibv_cq_ex *cq_create_extended(struct ctx *ctx, struct ibv_cq_init_attr_ex *attr, bool opaque,
 				     struct ibv_cq_ex *(*make)(void *), void *arg)
 {
 	struct ibv_comp_channel *channel = attr->channel;
@@ -377,16 +430,20 @@ struct ibv_cq_ex *cq_create_extended(struct ctx *ctx, struct ibv_cq_init_attr_ex
 	struct cq *cq;
 
 	pthread_mutex_lock(&shim.registry);
-	cq = new_cq(ctx, channel, (int)attr->cqe, true);
+	cq = new_cq(ctx, channel, (int)attr->cqe);
+	if (cq)
+		cq->ex = cqex_new(cq, attr);
+	if (cq && cq->ex && !opaque && cqex_can_keep(attr))
+		equip(cq, channel);
 	if (cq && cq->ch)
 		attr->channel = &cq->ch->real; /* in place: its size grows with rdma-core */
-	if (cq)
-		ex = make(arg);
+	if (cq && cq->ex)
+		ex = cqex_create(cq, attr, make, arg);
 	attr->channel = channel;
 	if (ex && !finish(cq, ibv_cq_ex_to_cq(ex)))
 		ex = NULL;
 	if (cq && !ex)
-		free_cq(cq);
+		free_cq(cq, false);
 	pthread_mutex_unlock(&shim.registry);
 	return ex;
 }
@@ -407,7 +464,7 @@ struct ibv_cq_ex *hook_create_cq_ex(struct ibv_context *context, struct ibv_cq_i
 {
 	struct create_cq_ex_call call = {.ctx = ctx_of(context), .attr = attr};
 
-	return cq_create_extended(call.ctx, attr, call_create_cq_ex, &call);
+	return cq_create_extended(call.ctx, attr, false, call_create_cq_ex, &call);
 }
 
 /*
@@ -424,17 +481,16 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *ibv)
 		return real()->ibv_destroy_cq(ibv);
 	if (cq->ch && !load_relaxed(&cq->users))
 		undelivered = channel_mute(cq);
+	/* No CQ is made at this address before the registry is free again. */
 	pthread_mutex_lock(&shim.registry);
-	unpublish(cq);
 	err = real()->ibv_destroy_cq(ibv);
-	if (err) {
-		publish(cq);
-		if (cq->ch)
-			channel_unmute(cq, undelivered);
-	}
+	if (!err)
+		unpublish(cq);
+	else if (cq->ch)
+		channel_unmute(cq, undelivered);
 	pthread_mutex_unlock(&shim.registry);
 	if (!err)
-		free_cq(cq);
+		free_cq(cq, false);
 	return err;
 }
 
@@ -446,8 +502,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *ibv, int cqe)
 	if (!cq || !cq->managed)
 		return real()->ibv_resize_cq(ibv, cqe);
 	pthread_mutex_lock(&cq->lock);
-	while (cq_drain(cq, UINT32_MAX) > 0)
-		;
+	cq_drain_all(cq);
 	if (cqe < 1 || ring_count(cq) > (uint32_t)cqe) {
 		err = EINVAL;
 	} else {

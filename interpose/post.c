@@ -44,6 +44,8 @@ COLD static void sample(struct qp *q, const struct ibv_send_wr *wr)
 	cq->sample_qpn = q->ibv->qp_num;
 	store_relaxed(&cq->sample_t0, now_ns());
 	atomic_store_explicit(&cq->slow, true, memory_order_release);
+	if (cq->ex)
+		cqex_watch(cq);
 }
 
 COLD static int post_sampled(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)

@@ -314,9 +314,9 @@ static void unlock_all(struct qp *q)
 /* Every completion that is in the real CQs goes to the soft queues; lock_all() held. */
 static void drain_cqs(struct qp *q)
 {
-	cq_drain(q->scq, UINT32_MAX);
+	cq_drain_all(q->scq);
 	if (q->rcq && q->rcq != q->scq && q->rcq->managed)
-		cq_drain(q->rcq, UINT32_MAX);
+		cq_drain_all(q->rcq);
 }
 
 /* Providers that clean a QP's completions out of its CQs do not find those in the soft queues. */

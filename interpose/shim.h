@@ -4,8 +4,10 @@
  *
  * Locks, in the order in which they may be taken:
  *
- *	registry -> cq->lock -> port->pump_lock -> qp->lock -> { port->list_lock, channel->lock }
+ *	batch -> registry -> cq->lock -> port->pump_lock -> qp->lock
+ *					-> { port->list_lock, channel->lock }
  *
+ *	batch		the program polls an extended CQ, or is between start_poll and end_poll
  *	registry	objects come and go; the progress thread holds it while it looks at them
  *	cq->lock	polling the real CQ, sorting what came, the soft queue in front of it
  *	port->pump_lock	who hands chunks to the NIC now; taken with trylock on the data path
@@ -55,6 +57,7 @@
 
 struct ctx;
 struct cq;
+struct cq_ex;
 struct qp;
 
 /* One device as this process sees it; shared by all its contexts. Never freed. */
@@ -85,6 +88,7 @@ struct ctx {
 	bool purges_cq; /* the provider removes a QP's CQEs at destroy and RESET (mlx5, hns, mlx4)
 			 */
 	bool invalid_is_enomem; /* errno for too many SGEs or too much inline data */
+	bool breaks_next_poll;	/* librxe: unlocks twice when there is no next entry */
 };
 
 /*
@@ -106,6 +110,13 @@ struct channel {
 	struct cq *first, *last; /* CQs with events to be fetched */
 };
 
+/* What a completion of an extended CQ has beyond struct ibv_wc. */
+struct wc_more {
+	uint64_t ts, wallclock;
+	uint32_t flow_tag;
+	uint16_t cvlan;
+};
+
 struct cq {
 	/* read on every poll */
 	struct ibv_cq *ibv;
@@ -117,7 +128,9 @@ struct cq {
 	_Atomic int32_t room;	 /* hidden completions that still fit */
 
 	pthread_mutex_t lock;
-	struct ibv_wc *ring; /* soft queue: completions taken off the real CQ, for the program */
+	struct ibv_wc *ring;  /* soft queue: completions taken off the real CQ, for the program */
+	struct wc_more *more; /* beside it, if the CQ is an extended one */
+	struct cq_ex *ex;     /* made by ibv_create_cq_ex() or a vendor's creator */
 	uint32_t head, tail, mask;
 	uint32_t limit;	   /* draining stops here: the program must poll */
 	uint32_t reserved; /* ring entries promised to flushes of attached QPs */
@@ -255,17 +268,43 @@ static inline struct cq *cq_of(struct ibv_cq *ibv)
 int hook_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc);
 int hook_req_notify(struct ibv_cq *ibv, int solicited_only);
 struct ibv_cq_ex *hook_create_cq_ex(struct ibv_context *ibv, struct ibv_cq_init_attr_ex *attr);
-/* @make creates the CQ by @attr, whose channel is the provider's view of it meanwhile. */
-struct ibv_cq_ex *cq_create_extended(struct ctx *ctx, struct ibv_cq_init_attr_ex *attr,
+/*
+ * @make creates the CQ by @attr, which it sees with other values than the program gave. @opaque: it
+ * may be read in ways that pass us by, so it is not managed.
+ */
+struct ibv_cq_ex *cq_create_extended(struct ctx *ctx, struct ibv_cq_init_attr_ex *attr, bool opaque,
 				     struct ibv_cq_ex *(*make)(void *), void *arg);
+/* Hidden capacity to ask for beyond @cqe, if the device has it. */
+int cq_spare(const struct cq *cq, int cqe);
+/* A timed send completed. */
+void cq_sampled(struct cq *cq, enum ibv_wc_status status);
 /* Room for a QP's flushes; 0 or ENOMEM. */
 int cq_reserve(struct cq *cq, uint32_t entries);
 void cq_unreserve(struct cq *cq, uint32_t entries);
 void cq_push(struct cq *cq, const struct ibv_wc *wc); /* cq->lock held */
 /* Take what the real CQ has, @max completions at most; how many. cq->lock held. */
 int cq_drain(struct cq *cq, uint32_t max);
+/* All of it, even if the program is between start_poll and end_poll. cq->lock held */
+void cq_drain_all(struct cq *cq);
 void cq_abandon(struct cq *cq);			   /* its context is closed; registry held */
 void cq_forget_qp(struct cq *cq, uint32_t qp_num); /* cq->lock held */
+
+/* cqex.c */
+struct cq_ex *cqex_new(const struct cq *cq, const struct ibv_cq_init_attr_ex *attr); /* or ENOMEM */
+bool cqex_can_keep(const struct ibv_cq_init_attr_ex *attr); /* all that its completions have */
+/* May find that the CQ cannot be managed after all. NULL with errno */
+struct ibv_cq_ex *cqex_create(struct cq *cq, struct ibv_cq_init_attr_ex *attr,
+			      struct ibv_cq_ex *(*make)(void *), void *arg);
+void cqex_free(struct cq *cq, bool abandoned); /* @abandoned: the program still has it */
+/*
+ * Take a batch off the real CQ; how many. While the program looks at an entry of its own batch
+ * that must wait, unless it is @now. cq->lock held
+ */
+int cqex_drain(struct cq *cq, bool now);
+void cqex_stash(const struct cq *cq, uint32_t at); /* more[at] of what is pushed; cq->lock held */
+void cqex_enter(struct cq *cq);			   /* ibv_poll_cq() waits for the end of a batch */
+void cqex_leave(struct cq *cq);
+void cqex_watch(struct cq *cq); /* unmanaged: a timed send is under way */
 
 /* channel.c */
 struct channel *channel_of(struct ibv_comp_channel *pub);

@@ -13,6 +13,7 @@
 #include <infiniband/efadv.h>
 #include <infiniband/mlx4dv.h>
 #include <infiniband/mlx5dv.h>
+#include <string.h>
 
 static void *vendor(const char *library, const char *name, const char *version)
 {
@@ -53,13 +54,21 @@ static struct ibv_cq_ex *call_efa(void *arg)
 	return create(c->context, c->attr, c->more, c->more_len);
 }
 
-static struct ibv_cq_ex *create_cq(struct create_call *c, struct ibv_cq_ex *(*make)(void *))
+static struct ibv_cq_ex *create_cq(struct create_call *c, bool opaque,
+				   struct ibv_cq_ex *(*make)(void *))
 {
 	struct ctx *ctx = ctx_of(c->context);
 
 	if (!c->function)
 		return NULL;
-	return ctx ? cq_create_extended(ctx, c->attr, make, c) : make(c);
+	return ctx ? cq_create_extended(ctx, c->attr, opaque, make, c) : make(c);
+}
+
+static bool is_zero(const void *p, size_t len)
+{
+	const char *c = p;
+
+	return !len || (!*c && !memcmp(c, c + 1, len - 1));
 }
 
 EXPORT struct ibv_cq_ex *mlx5dv_create_cq(struct ibv_context *context,
@@ -68,8 +77,11 @@ EXPORT struct ibv_cq_ex *mlx5dv_create_cq(struct ibv_context *context,
 {
 	struct create_call c = {vendor("libmlx5.so.1", "mlx5dv_create_cq", "MLX5_1.1"), context,
 				cq_attr, mlx5_cq_attr, 0};
+	/* libmlx5 does not read compressed entries: the program does, past verbs. */
+	bool opaque =
+		mlx5_cq_attr && mlx5_cq_attr->comp_mask & MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE;
 
-	return create_cq(&c, call_mlx5);
+	return create_cq(&c, opaque, call_mlx5);
 }
 
 EXPORT struct ibv_cq_ex *efadv_create_cq(struct ibv_context *ibvctx,
@@ -78,8 +90,10 @@ EXPORT struct ibv_cq_ex *efadv_create_cq(struct ibv_context *ibvctx,
 {
 	struct create_call c = {vendor("libefa.so.1", "efadv_create_cq", "EFA_1.2"), ibvctx,
 				attr_ex, efa_attr, inlen};
+	/* With fields that struct efadv_cq reads, or memory of the program's own. */
+	bool opaque = efa_attr && !is_zero(efa_attr, inlen);
 
-	return create_cq(&c, call_efa);
+	return create_cq(&c, opaque, call_efa);
 }
 
 /* ---- QPs ---- */
