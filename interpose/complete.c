@@ -105,6 +105,8 @@ static void flush_wr(struct qp *q, struct swr *w)
 		.qp_num = q->qp_num,
 	};
 
+	if (!q->fail_status)
+		wc.vendor_err = q->ctx->flush_vendor_err;
 	q->fail_status = 0;
 	if (!w->reported)
 		report(q, w, &wc, 0);

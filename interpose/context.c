@@ -68,6 +68,7 @@ static struct ctx *new_ctx(struct ibv_context *ibv)
 	c->max_cqe = real()->ibv_query_device(ibv, &attr) ? 0 : attr.max_cqe;
 	c->purges_cq = !provider_is(ibv, "rxe") && !provider_is(ibv, "siw");
 	c->invalid_is_enomem = provider_is(ibv, "mlx");
+	c->flush_vendor_err = provider_is(ibv, "mlx5") ? 0xf9 : 0;
 	c->breaks_next_poll = provider_is(ibv, "rxe");
 	if (c->dev)
 		patch(c);

@@ -87,8 +87,9 @@ struct ctx {
 	int max_cqe;
 	bool purges_cq; /* the provider removes a QP's CQEs at destroy and RESET (mlx5, hns, mlx4)
 			 */
-	bool invalid_is_enomem; /* errno for too many SGEs or too much inline data */
-	bool breaks_next_poll;	/* librxe: unlocks twice when there is no next entry */
+	bool invalid_is_enomem;	   /* errno for too many SGEs or too much inline data */
+	uint32_t flush_vendor_err; /* what the NIC puts into flushed completions */
+	bool breaks_next_poll;	   /* librxe: unlocks twice when there is no next entry */
 };
 
 /*

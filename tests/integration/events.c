@@ -22,7 +22,8 @@
 #define WAIT_MS 20000 /* a completion that takes longer is a lost wake-up */
 
 static uint64_t rounds = 200;
-static struct vu_rng rng;
+static struct vu_rng rng, poll_rng;
+static enum vu_poll how;
 static struct ibv_comp_channel *channel[2];
 static struct vu_pair pair;
 static uint64_t spurious, events;
@@ -46,10 +47,8 @@ static void open_channels(void)
 		vu_check(channel[i], "ibv_create_comp_channel: %s", strerror(errno));
 		vu_mem_alloc(&pair.mem[i], &pair.dev[i], spec.mem, VU_ACCESS);
 		/* the receive CQs, too, are on the channels: two CQs on one */
-		vu_cq_create(&pair.scq[i], &pair.dev[i], spec.cqe, channel[i], VU_POLL_CQ,
-			     &pair.scq[i]);
-		vu_cq_create(&pair.rcq[i], &pair.dev[i], spec.cqe, channel[i], VU_POLL_CQ,
-			     &pair.rcq[i]);
+		vu_cq_create(&pair.scq[i], &pair.dev[i], spec.cqe, channel[i], how, &pair.scq[i]);
+		vu_cq_create(&pair.rcq[i], &pair.dev[i], spec.cqe, channel[i], how, &pair.rcq[i]);
 	}
 }
 
@@ -123,7 +122,7 @@ static int drain(struct vu_cq *c, uint64_t *next)
 	struct ibv_wc wc;
 	int n = 0, k;
 
-	while ((k = ibv_poll_cq(c->cq, 1, &wc)) == 1) {
+	while ((k = vu_cq_poll(c, 1, &wc, vu_poll_ex(how, &poll_rng))) == 1) {
 		vu_check(wc.status == IBV_WC_SUCCESS, "completion: %s",
 			 ibv_wc_status_str(wc.status));
 		if (next)
@@ -131,7 +130,7 @@ static int drain(struct vu_cq *c, uint64_t *next)
 				 wc.wr_id, *next - 1);
 		n++;
 	}
-	vu_check(!k, "ibv_poll_cq: %d", k);
+	vu_check(!k, "polling: %d", k);
 	return n;
 }
 
@@ -600,10 +599,11 @@ static bool wanted(const char *only, const char *name)
 
 int main(int argc, char **argv)
 {
-	const char *only = NULL;
+	const char *only = NULL, *poll_name = "cq";
 	const struct vu_opt opts[] = {
 		{"rounds", VU_OPT_NUM, &rounds, "rounds of each case"},
 		{"case", VU_OPT_STR, &only, "run this case only"},
+		{"poll", VU_OPT_STR, &poll_name, "how to poll: cq, ex (ibv_start_poll) or mixed"},
 	};
 	int n = 0;
 
@@ -611,6 +611,8 @@ int main(int argc, char **argv)
 	vu_parse(argc, argv, "events", "completion channels and notifications", opts,
 		 VU_ARRAY(opts));
 	rng.state = vu.seed;
+	poll_rng.state = ~vu.seed;
+	how = vu_poll_of(poll_name);
 	for (size_t i = 0; i < VU_ARRAY(waiters); i++)
 		if (wanted(only, waiters[i].name)) {
 			use_waiter(&waiters[i]);

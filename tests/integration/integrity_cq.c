@@ -234,18 +234,13 @@ static void on_wc(struct world *w, struct box *b, const struct ibv_wc *wc)
 	}
 }
 
-static bool poll_ex(struct vu_rng *r)
-{
-	return settings.poll == VU_POLL_EX || (settings.poll == VU_POLL_MIXED && vu_chance(r, 50));
-}
-
 static bool pump_box(struct world *w, struct box *b)
 {
 	int n, ask = (int)vu_range(&w->poll_rng, 1, vu_chance(&w->poll_rng, 50) ? 1 : BATCH);
 	struct ibv_wc wc[BATCH];
 
 	memset(wc, 0x5a, sizeof(wc));
-	n = vu_cq_poll(&b->cq, ask, wc, poll_ex(&w->poll_rng));
+	n = vu_cq_poll(&b->cq, ask, wc, vu_poll_ex(settings.poll, &w->poll_rng));
 	vu_check(n >= 0 && n <= ask, "polling for %d entries: %d", ask, n);
 	for (int i = 0; i < n; i++)
 		on_wc(w, b, &wc[i]);

@@ -33,6 +33,7 @@ static struct poster poster[MAX_THREADS];
 static uint64_t nthreads = 4, count = 300, npollers = 1, max_size = 64 << 10;
 static uint64_t total; /* completions that all pollers got, atomically */
 static bool own_qps;
+static enum vu_poll how;
 
 /* ---- posting ---- */
 
@@ -120,14 +121,14 @@ static void on_wc(const struct ibv_wc *wc, uint64_t *seen)
 
 static void *poll_many(void *arg)
 {
+	struct vu_rng r = {vu.seed + (uintptr_t)arg};
 	uint64_t seen[MAX_THREADS] = {0};
 	struct ibv_wc wc[8];
 	int n;
 
-	(void)arg;
 	while (__atomic_load_n(&total, __ATOMIC_RELAXED) < nthreads * count) {
-		n = ibv_poll_cq(scq.cq, 8, wc);
-		vu_check(n >= 0, "ibv_poll_cq: %d", n);
+		n = vu_cq_poll(&scq, 8, wc, vu_poll_ex(how, &r));
+		vu_check(n >= 0, "polling: %d", n);
 		for (int i = 0; i < n; i++)
 			on_wc(&wc[i], seen);
 		if (!n)
@@ -193,7 +194,7 @@ static void run(const char *what, bool own, uint64_t pollers)
 		poster[i].completed = vu_alloc(count);
 	}
 	for (uint64_t i = 0; i < pollers; i++)
-		start(&poller[i], poll_many, NULL);
+		start(&poller[i], poll_many, &poller[i]);
 	for (uint64_t i = 0; i < nthreads; i++)
 		start(&poster[i].thread, post_many, &poster[i]);
 	for (uint64_t i = 0; i < nthreads; i++)
@@ -212,22 +213,25 @@ static void run(const char *what, bool own, uint64_t pollers)
 
 int main(int argc, char **argv)
 {
+	const char *poll_name = "cq";
 	const struct vu_opt opts[] = {
 		{"threads", VU_OPT_NUM, &nthreads, "posting threads"},
 		{"count", VU_OPT_NUM, &count, "WRs of each"},
 		{"max-size", VU_OPT_NUM, &max_size, "longest WRITE"},
+		{"poll", VU_OPT_STR, &poll_name, "how to poll: cq, ex (ibv_start_poll) or mixed"},
 	};
 
 	vu_parse(argc, argv, "threads", "many threads on shared queues", opts, VU_ARRAY(opts));
 	vu_check(nthreads && nthreads <= MAX_THREADS, "--threads: 1 to %d", MAX_THREADS);
 	vu_check(max_size && max_size <= SLOT, "--max-size: 1 to %u", SLOT);
+	how = vu_poll_of(poll_name);
 	vu_dev_open_pair(dev);
 	for (int i = 0; i < 2; i++) {
 		vu_mem_alloc(&mem[i], &dev[i], MAX_THREADS * SLOT, VU_ACCESS);
 		vu_cq_create(&rcq[i], &dev[i], 4, NULL, VU_POLL_CQ, NULL);
 	}
 	vu_fill(mem[0].p, mem[0].len, vu.seed);
-	vu_cq_create(&scq, &dev[0], (int)nthreads * DEPTH, NULL, VU_POLL_CQ, NULL);
+	vu_cq_create(&scq, &dev[0], (int)nthreads * DEPTH, NULL, how, NULL);
 
 	run("many posters on one QP", false, 1);
 	run("own QPs, one CQ", true, 1);

@@ -102,6 +102,11 @@ enum vu_poll vu_poll_of(const char *name)
 	return VU_POLL_MIXED;
 }
 
+bool vu_poll_ex(enum vu_poll poll, struct vu_rng *r)
+{
+	return poll == VU_POLL_EX || (poll == VU_POLL_MIXED && vu_chance(r, 50));
+}
+
 enum vu_post vu_post_of(const char *name)
 {
 	if (!strcmp(name, "send"))
@@ -122,6 +127,7 @@ void vu_cq_create(struct vu_cq *c, struct vu_dev *d, int cqe, struct ibv_comp_ch
 
 	memset(c, 0, sizeof(*c));
 	c->channel = channel;
+	c->batches = !d->is_rxe;
 	if (poll == VU_POLL_CQ) {
 		c->cq = ibv_create_cq(d->ctx, cqe, cq_context, channel, 0);
 	} else {
@@ -167,7 +173,7 @@ static void read_ex(struct ibv_cq_ex *ex, struct ibv_wc *wc)
 int vu_cq_poll(struct vu_cq *c, int n, struct ibv_wc *wc, bool ex)
 {
 	struct ibv_poll_cq_attr attr = {0};
-	int err;
+	int err, got = 0;
 
 	if (!ex || !c->ex)
 		return ibv_poll_cq(c->cq, n, wc);
@@ -176,9 +182,11 @@ int vu_cq_poll(struct vu_cq *c, int n, struct ibv_wc *wc, bool ex)
 		return 0;
 	if (err)
 		return -err;
-	read_ex(c->ex, wc);
+	do
+		read_ex(c->ex, &wc[got++]);
+	while (got < n && c->batches && !ibv_next_poll(c->ex));
 	ibv_end_poll(c->ex);
-	return 1;
+	return got;
 }
 
 int vu_cq_collect(struct vu_cq *c, int n, struct ibv_wc *wc, double seconds)

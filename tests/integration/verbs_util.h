@@ -117,6 +117,8 @@ struct ibv_mr *vu_reg(struct vu_dev *d, void *p, size_t len, int access);
 /* ---- completion queues ---- */
 enum vu_poll { VU_POLL_CQ, VU_POLL_EX, VU_POLL_MIXED };
 enum vu_post { VU_POST_SEND, VU_POST_WR, VU_POST_MIXED };
+/* Poll by start_poll this time? */
+bool vu_poll_ex(enum vu_poll poll, struct vu_rng *r);
 /* "cq|ex|mixed" and "send|wr|mixed"; die on anything else. */
 enum vu_poll vu_poll_of(const char *name);
 enum vu_post vu_post_of(const char *name);
@@ -124,6 +126,7 @@ enum vu_post vu_post_of(const char *name);
 struct vu_cq {
 	struct ibv_cq *cq;
 	struct ibv_cq_ex *ex; /* set when created with ibv_create_cq_ex */
+	bool batches;	      /* next_poll works; librxe 44 unlocks twice when it finds no entry */
 	struct ibv_comp_channel *channel;
 	unsigned int unacked; /* events got, not yet acknowledged */
 };
@@ -131,10 +134,7 @@ struct vu_cq {
 void vu_cq_create(struct vu_cq *c, struct vu_dev *d, int cqe, struct ibv_comp_channel *channel,
 		  enum vu_poll poll, void *cq_context);
 void vu_cq_destroy(struct vu_cq *c);
-/*
- * As ibv_poll_cq(). With @ex, through start_poll; one entry then, as librxe 44 unlocks its CQ twice
- * when next_poll finds no entry.
- */
+/* As ibv_poll_cq(). With @ex, through start_poll, and next_poll if the provider's works. */
 int vu_cq_poll(struct vu_cq *c, int n, struct ibv_wc *wc, bool ex);
 /* Poll with ibv_poll_cq until @n entries are there or @seconds are over; the number got. */
 int vu_cq_collect(struct vu_cq *c, int n, struct ibv_wc *wc, double seconds);
