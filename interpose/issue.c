@@ -108,6 +108,15 @@ static void give_room(struct cq *cq)
 }
 
 /*
+ * Loose pieces hold places in the CQ until a signaled one behind them completes: they may have half
+ * of the places, so that the signaled one still finds one.
+ */
+static bool short_of_room(const struct cq *cq)
+{
+	return load_relaxed(&cq->room) * 2 <= cq->spare;
+}
+
+/*
  * May a piece of @bytes go now? Fills @c with what it holds then. Loose pieces ride for free until
  * the next signaled one pays for them: at most LOOSE_BYTES per QP beside the window.
  */
@@ -120,7 +129,8 @@ static enum verdict admit(struct qp *q, const struct swr *w, uint64_t bytes, boo
 	c->length = bytes;
 	c->last = plan_is_last(w, bytes);
 	c->signaled = (c->last && w->signaled) || q->all_signaled ||
-		      q->loose_bytes + bytes >= LOOSE_BYTES || (q->loose + 1) * 4 >= q->ck_max;
+		      q->loose_bytes + bytes >= LOOSE_BYTES || (q->loose + 1) * 4 >= q->ck_max ||
+		      short_of_room(q->scq);
 	c->room = !c->last || (c->signaled && !w->signaled);
 	/* Loose pieces of several QPs must not fill the CQ's room: no completion would free it. */
 	if (c->room && load_relaxed(&q->scq->room) <= 1)
