@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define BATCH 32
+#define SETTLE_NS 2000000
 
 /* ---- the soft queue; cq->lock held ---- */
 
@@ -359,9 +360,11 @@ void cq_abandon(struct cq *cq)
 
 int cq_spare(const struct cq *cq, int cqe)
 {
-	if (!cq->managed || cqe < 1 || cqe > cq->ctx->max_cqe - RNICE_CQ_SPARE)
-		return 0;
-	return RNICE_CQ_SPARE;
+	int spare = cqe < RNICE_CQ_SPARE_MIN ? RNICE_CQ_SPARE_MIN
+		    : cqe > RNICE_CQ_SPARE   ? RNICE_CQ_SPARE
+					     : cqe;
+
+	return cq->managed && cqe > 0 && cqe <= cq->ctx->max_cqe - spare ? spare : 0;
 }
 
 /* registry held; NULL with errno */
@@ -494,6 +497,48 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *ibv)
 	return err;
 }
 
+/*
+ * cq->lock held. Are there more completions than @cqe? A NIC that is told of a new size counts what
+ * it has done by then. It need not be told when the size differs only in what we added: then it
+ * gets as much time as the command would have taken.
+ */
+static bool holds_more(struct cq *cq, int cqe)
+{
+	bool shrinks = cqe < cq->asked && load_relaxed(&cq->users);
+	uint64_t end = now_ns() + (shrinks ? SETTLE_NS : 0);
+	const struct timespec pause = {.tv_nsec = SETTLE_NS / 20};
+
+	for (;;) {
+		cq_drain_all(cq);
+		if (ring_count(cq) > (uint32_t)cqe)
+			return true;
+		if (now_ns() >= end)
+			return false;
+		nanosleep(&pause, NULL);
+	}
+}
+
+/* cq->lock held. Places that chunks may hold are never taken back. */
+static int resize_managed(struct cq *cq, int cqe)
+{
+	int spare = cq_spare(cq, cqe), before = load_relaxed(&cq->spare), err;
+
+	if (cqe < 1 || holds_more(cq, cqe))
+		return EINVAL;
+	if (spare < before)
+		spare = before;
+	err = ring_resize(cq, (uint32_t)cqe + BATCH + cq->reserved);
+	if (!err)
+		err = real()->ibv_resize_cq(cq->ibv, cqe + spare);
+	if (err)
+		return err;
+	cq->asked = cqe;
+	cq->limit = (uint32_t)cqe;
+	add_relaxed(&cq->room, spare - before);
+	store_relaxed(&cq->spare, spare);
+	return 0;
+}
+
 EXPORT int ibv_resize_cq(struct ibv_cq *ibv, int cqe)
 {
 	struct cq *cq = cq_of(ibv);
@@ -502,18 +547,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *ibv, int cqe)
 	if (!cq || !cq->managed)
 		return real()->ibv_resize_cq(ibv, cqe);
 	pthread_mutex_lock(&cq->lock);
-	cq_drain_all(cq);
-	if (cqe < 1 || ring_count(cq) > (uint32_t)cqe) {
-		err = EINVAL;
-	} else {
-		err = ring_resize(cq, (uint32_t)cqe + BATCH + cq->reserved);
-		if (!err)
-			err = real()->ibv_resize_cq(ibv, cqe + cq->spare);
-		if (!err) {
-			cq->asked = cqe;
-			cq->limit = (uint32_t)cqe;
-		}
-	}
+	err = resize_managed(cq, cqe);
 	pthread_mutex_unlock(&cq->lock);
 	return err;
 }

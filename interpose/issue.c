@@ -113,7 +113,7 @@ static void give_room(struct cq *cq)
  */
 static bool short_of_room(const struct cq *cq)
 {
-	return load_relaxed(&cq->room) * 2 <= cq->spare;
+	return load_relaxed(&cq->room) * 2 <= load_relaxed(&cq->spare);
 }
 
 /*

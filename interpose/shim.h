@@ -46,7 +46,11 @@
 #define add_relaxed(p, v) atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
 #define sub_relaxed(p, v) atomic_fetch_sub_explicit((p), (v), memory_order_relaxed)
 
-/* Hidden completions a CQ has room for beyond what the program asked for. */
+/*
+ * Hidden completions a CQ has room for beyond what the program asked for: as many again, within
+ * limits. Programs see it in cq->cqe, and some post as many WRs as that.
+ */
+#define RNICE_CQ_SPARE_MIN 4
 #define RNICE_CQ_SPARE 128
 /* A managed SQ holds at least this many chunks, however small the program's own queue is. */
 #define RNICE_SQ_MIN 16
@@ -141,7 +145,7 @@ struct cq {
 	struct qp *qps;		   /* managed QPs that send to it */
 	_Atomic bool flush_wanted; /* one of them failed outside a completion */
 	int asked;		   /* cqe the program asked for */
-	int spare;		   /* and what was added to it */
+	_Atomic int spare;	   /* and what was added to it */
 	_Atomic int users;	   /* QPs attached, once per role */
 	uint32_t seen_polls;	   /* progress thread's */
 	bool hw_armed;		   /* an event from the NIC will come */

@@ -160,7 +160,7 @@ static void log_entry(struct ibv_cq_ex *cq, void *arg)
 	const struct pair *p = arg;
 	int qp = ibv_wc_read_qp_num(cq) == p->qp[0].qp->qp_num	 ? 0
 		 : ibv_wc_read_qp_num(cq) == p->qp[1].qp->qp_num ? 1
-								   : 9;
+								 : 9;
 
 	vu_log("wr_id %" PRIu64 " status %d qp %d", cq->wr_id, (int)cq->status, qp);
 	if (cq->status != IBV_WC_SUCCESS) {
@@ -427,6 +427,7 @@ static uint64_t counted(void)
 static void *use_start_poll(void *arg)
 {
 	struct ibv_cq_ex *cq = shared.cq[0];
+	uint64_t wr_id;
 
 	(void)arg;
 	while (counted() < goal) {
@@ -434,9 +435,12 @@ static void *use_start_poll(void *arg)
 			sched_yield();
 			continue;
 		}
-		do
-			count(cq->wr_id, cq->status);
-		while (next_poll(cq));
+		do {
+			wr_id = cq->wr_id;
+			sched_yield(); /* the others try now */
+			vu_check(cq->wr_id == wr_id, "another thread is in this batch");
+			count(wr_id, cq->status);
+		} while (next_poll(cq));
 		ibv_end_poll(cq);
 	}
 	return NULL;
@@ -486,11 +490,9 @@ static void case_threads(void)
 
 static void case_flags(void)
 {
-	static const uint32_t flags[] = {IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
-					 IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN,
-					 IBV_CREATE_CQ_ATTR_SINGLE_THREADED |
-						 IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN,
-					 1u << 30};
+	static const uint32_t flags[] = {
+		IBV_CREATE_CQ_ATTR_SINGLE_THREADED, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN,
+		IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN, 1u << 30};
 	struct ibv_modify_cq_attr moderate = {.attr_mask = IBV_CQ_ATTR_MODERATE,
 					      .moderate = {.cq_count = 4, .cq_period = 20}};
 	struct ibv_cq_init_attr_ex attr = cq_attr(IBV_WC_STANDARD_FLAGS);
@@ -578,11 +580,16 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } cases[] = {
-	{"fields", case_fields},	 {"errors", case_errors},
-	{"readers", case_readers},	 {"empty", case_empty},
-	{"batches", case_batches},	 {"long-batch", case_long_batch},
-	{"timestamps", case_timestamps}, {"threads", case_threads},
-	{"flags", case_flags},		 {"parent-domain", case_parent_domain},
+	{"fields", case_fields},
+	{"errors", case_errors},
+	{"readers", case_readers},
+	{"empty", case_empty},
+	{"batches", case_batches},
+	{"long-batch", case_long_batch},
+	{"timestamps", case_timestamps},
+	{"threads", case_threads},
+	{"flags", case_flags},
+	{"parent-domain", case_parent_domain},
 	{"left", case_left},
 };
 
