@@ -132,9 +132,6 @@ static enum verdict admit(struct qp *q, const struct swr *w, uint64_t bytes, boo
 		      q->loose_bytes + bytes >= LOOSE_BYTES || (q->loose + 1) * 4 >= q->ck_max ||
 		      short_of_room(q->scq);
 	c->room = !c->last || (c->signaled && !w->signaled);
-	/* Loose pieces of several QPs must not fill the CQ's room: no completion would free it. */
-	if (c->room && load_relaxed(&q->scq->room) <= 1)
-		c->signaled = true;
 	c->bytes = c->signaled ? q->loose_bytes + bytes : 0;
 	if (q->ck_head - q->ck_done >= q->ck_max)
 		return NO_ROOM;

@@ -18,6 +18,8 @@
 
 static struct vu_dev dev[2];
 static struct vu_mem mem[2];
+static uint64_t max_size = BIG, goal = 4000;
+#define LARGE ((uint32_t)max_size)
 
 /* ---- a pair of QPs whose CQs are extended ones ---- */
 
@@ -207,7 +209,7 @@ static void case_fields(void)
 	post(&p, IBV_WR_RDMA_READ, 5, SMALL);
 	post(&p, IBV_WR_ATOMIC_CMP_AND_SWP, 6, 8);
 	post(&p, IBV_WR_ATOMIC_FETCH_AND_ADD, 7, 8);
-	post(&p, IBV_WR_RDMA_READ, 8, BIG);
+	post(&p, IBV_WR_RDMA_READ, 8, LARGE);
 	poll_n(p.cq[0], 8, log_entry, &p);
 	poll_n(p.cq[1], 3, log_entry, &p);
 	expect_empty(p.cq[0]);
@@ -224,13 +226,13 @@ static void case_errors(void)
 
 	open_pair(&p, &attr);
 	post_recvs(&p, 4);
-	post(&p, IBV_WR_RDMA_WRITE, 1, BIG);
+	post(&p, IBV_WR_RDMA_WRITE, 1, LARGE);
 	good = mem[1].mr->rkey;
 	mem[1].mr->rkey ^= 0xff00;
 	post(&p, IBV_WR_RDMA_WRITE, 2, SMALL);
 	mem[1].mr->rkey = good;
 	for (uint64_t i = 3; i < 9; i++)
-		post(&p, IBV_WR_RDMA_WRITE, i, BIG);
+		post(&p, IBV_WR_RDMA_WRITE, i, LARGE);
 	poll_n(p.cq[0], 8, log_entry, &p);
 	vu_check(!vu_qp_to_state(p.qp[1].qp, IBV_QPS_ERR), "modify to ERR");
 	poll_n(p.cq[1], 4, log_entry, &p);
@@ -257,7 +259,7 @@ static void case_readers(void)
 		       !!p.cq[0]->read_sl, !!p.cq[0]->read_dlid_path_bits,
 		       !!p.cq[0]->read_completion_ts, !!p.cq[0]->read_flow_tag);
 		next = 1;
-		post(&p, IBV_WR_RDMA_WRITE, 1, BIG);
+		post(&p, IBV_WR_RDMA_WRITE, 1, LARGE);
 		post(&p, IBV_WR_RDMA_WRITE, 2, SMALL);
 		poll_n(p.cq[0], 2, check_next, &next);
 		close_pair(&p);
@@ -294,7 +296,7 @@ static void case_empty(void)
 	vu_check(same, "another thread got an entry of nothing");
 	if (!dev[0].is_rxe)
 		vu_log("unknown attributes: %d\n", ibv_start_poll(p.cq[0], &unknown));
-	post(&p, IBV_WR_RDMA_WRITE, 1, BIG);
+	post(&p, IBV_WR_RDMA_WRITE, 1, LARGE);
 	poll_n(p.cq[0], 1, check_next, &next);
 	close_pair(&p);
 }
@@ -312,7 +314,7 @@ static void case_batches(void)
 	open_pair(&p, &attr);
 	for (int round = 0; round < 20; round++) {
 		for (; wr_id - next < DEPTH; wr_id++)
-			post(&p, IBV_WR_RDMA_WRITE, wr_id, wr_id % 7 ? SMALL : BIG / 4);
+			post(&p, IBV_WR_RDMA_WRITE, wr_id, wr_id % 7 ? SMALL : LARGE / 4);
 		vu_sleep(round % 4 ? 0 : 0.02);
 		poll_n(p.cq[0], 1 + (unsigned int)round, check_next, &next);
 		/* The rest of what was taken off the CQ belongs to whoever polls next. */
@@ -344,7 +346,7 @@ static void case_batches(void)
 static void case_long_batch(void)
 {
 	struct ibv_cq_init_attr_ex attr = cq_attr(IBV_WC_STANDARD_FLAGS);
-	volatile uint8_t *last = mem[1].p + BIG - 1;
+	volatile uint8_t *last = mem[1].p + LARGE - 1;
 	uint64_t next = 1;
 	struct pair p;
 
@@ -352,10 +354,10 @@ static void case_long_batch(void)
 	post(&p, IBV_WR_RDMA_WRITE, 1, SMALL);
 	must_start(p.cq[0]);
 	check_next(p.cq[0], &next);
-	mem[0].p[BIG - 1] = 1;
+	mem[0].p[LARGE - 1] = 1;
 	*last = 0;
 	for (uint64_t i = 0; i < 4; i++)
-		post(&p, IBV_WR_RDMA_WRITE, 2 + i, BIG);
+		post(&p, IBV_WR_RDMA_WRITE, 2 + i, LARGE);
 	while (*last != 1)
 		vu_check(p.cq[0]->wr_id == 1 && p.cq[0]->status == IBV_WC_SUCCESS,
 			 "wr_id %" PRIu64 " instead of 1", p.cq[0]->wr_id);
@@ -395,7 +397,7 @@ static void case_timestamps(void)
 	for (int round = 0; round < 4; round++) {
 		post_recvs(&p, DEPTH / 2);
 		for (uint64_t i = 0; i < DEPTH; i++)
-			post(&p, i % 2 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE, i, i % 8 ? SMALL : BIG);
+			post(&p, i % 2 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE, i, i % 8 ? SMALL : LARGE);
 		vu_sleep(round % 2 ? 0.02 : 0);
 		first = last[0];
 		poll_n(p.cq[0], DEPTH, check_ts, &last[0]);
@@ -409,7 +411,6 @@ static void case_timestamps(void)
 
 static struct pair shared;
 static uint64_t seen[DEPTH], total;
-static const uint64_t goal = 4000;
 
 static void count(uint64_t wr_id, enum ibv_wc_status status)
 {
@@ -475,7 +476,7 @@ static void case_threads(void)
 	for (uint64_t i = 0; i < goal; i++) {
 		while (i - counted() >= DEPTH / 2)
 			sched_yield();
-		post(&shared, IBV_WR_RDMA_WRITE, i % DEPTH, i % 50 ? SMALL : BIG / 4);
+		post(&shared, IBV_WR_RDMA_WRITE, i % DEPTH, i % 50 ? SMALL : LARGE / 4);
 	}
 	for (size_t i = 0; i < VU_ARRAY(ways); i++)
 		pthread_join(t[i], NULL);
@@ -511,7 +512,7 @@ static void case_flags(void)
 		open_pair(&p, &attr);
 		vu_log("modify: %d\n", ibv_modify_cq(ibv_cq_ex_to_cq(p.cq[0]), &moderate));
 		for (uint64_t k = 0; k < 16; k++)
-			post(&p, IBV_WR_RDMA_WRITE, next + k, BIG / 4);
+			post(&p, IBV_WR_RDMA_WRITE, next + k, LARGE / 4);
 		poll_n(p.cq[0], 16, check_next, &next);
 		close_pair(&p);
 	}
@@ -537,7 +538,7 @@ static void case_parent_domain(void)
 	p.cq[1] = make_cq(&dev[1], &plain);
 	make_qps(&p);
 	for (uint64_t k = 0; k < 16; k++)
-		post(&p, IBV_WR_RDMA_WRITE, k, BIG / 4);
+		post(&p, IBV_WR_RDMA_WRITE, k, LARGE / 4);
 	poll_n(p.cq[0], 16, check_next, &next);
 	close_pair(&p);
 	vu_check(!ibv_dealloc_pd(pd) && !ibv_dealloc_td(td), "the parent domain is still in use");
@@ -598,10 +599,13 @@ int main(int argc, char **argv)
 	const char *only = NULL;
 	const struct vu_opt opts[] = {
 		{"case", VU_OPT_STR, &only, "run this case only"},
+		{"max-size", VU_OPT_NUM, &max_size, "longest message, up to 1M"},
+		{"count", VU_OPT_NUM, &goal, "completions that threads share"},
 	};
 	int n = 0;
 
 	vu_parse(argc, argv, "cqex", "extended completion queues", opts, VU_ARRAY(opts));
+	vu_check(max_size >= SMALL && max_size <= BIG, "--max-size: %u to 1M", SMALL);
 	vu_dev_open_pair(dev);
 	for (int i = 0; i < 2; i++)
 		vu_mem_alloc(&mem[i], &dev[i], 2 * BIG, VU_ACCESS);

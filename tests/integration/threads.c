@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_THREADS 16
+#define MAX_THREADS 64
 #define DEPTH 32
 #define SLOT (256u << 10) /* a poster's own piece of memory */
 
