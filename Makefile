@@ -29,8 +29,12 @@ $(BUILD)/%.o: %.c | headers
 	@mkdir -p $(@D)
 	$(Q)$(call say,CC,$<) $(CC) $(FLAGS) -c -o $@ $<
 
+# They run before any sanitizer's run-time library is ready: its own start-up calls dlsym().
+$(patsubst %,$(BUILD)/interpose/%.o,deepbind dl dlentry elf): override SAN :=
+
 $(BUILD)/librnice.so: $(call objects,$(LIB_SRC)) interpose/librnice.map
 	$(Q)$(call say,LINK,$@) $(CC) $(FLAGS) -shared -Wl,-soname,librnice.so -Wl,-z,relro -Wl,-z,now \
+		-Wl,-Bsymbolic-functions \
 		-Wl,--version-script=interpose/librnice.map -o $@ $(filter %.o,$^)
 
 $(BUILD)/rnice: $(call objects,$(CMD_SRC))
@@ -106,6 +110,6 @@ clean: ## remove everything that was built
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
--include $(shell test -d $(BUILD) && find $(BUILD) -name '*.d')
+-include $(shell test -d $(BUILD) && find $(BUILD) -type f -name '*.d')
 .PHONY: all headers setup man test-programs bench-programs check check-asan check-ubsan check-tsan \
 	check-valgrind lint lint-run format demo bench install clean help

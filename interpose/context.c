@@ -137,16 +137,27 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	return ibv;
 }
 
-/* libibverbs' interface to providers; mlx5dv_open_device() comes in this way. */
-EXPORT struct ibv_context *verbs_open_device(struct ibv_device *device, void *private_data);
-
-EXPORT struct ibv_context *verbs_open_device(struct ibv_device *device, void *private_data)
-{
-	struct ibv_context *ibv = real()->verbs_open_device(device, private_data);
-
-	ctx_attach(ibv);
-	return ibv;
-}
+/*
+ * libibverbs' interface to providers; mlx5dv_open_device() comes in this way. Its node is named
+ * after the ABI between the two, so there is one name for each that it has had (librnice.map).
+ */
+#define OPEN_DEVICE(abi, at)                                                               \
+	EXPORT struct ibv_context *verbs_open_device_##abi(struct ibv_device *, void *);   \
+	__asm__(".symver verbs_open_device_" #abi ", verbs_open_device" at                 \
+		"IBVERBS_PRIVATE_" #abi);                                                  \
+	EXPORT struct ibv_context *verbs_open_device_##abi(struct ibv_device *device,      \
+							   void *private_data)             \
+	{                                                                                  \
+		struct ibv_context *ibv = real()->verbs_open_device(device, private_data); \
+                                                                                           \
+		ctx_attach(ibv);                                                           \
+		return ibv;                                                                \
+	}
+OPEN_DEVICE(34, "@@")
+OPEN_DEVICE(57, "@")
+OPEN_DEVICE(59, "@")
+OPEN_DEVICE(64, "@")
+OPEN_DEVICE(65, "@")
 
 EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {

@@ -1,24 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "interpose/real.h"
 
-#include <dlfcn.h>
-#include <pthread.h>
+#include "interpose/dl.h"
+#include "interpose/elf.h"
 
 struct real rnice_real_table;
 _Atomic int rnice_real_ready;
-
-static void *verbs_handle;
-
-static void *lookup(const char *name, const char *version)
-{
-	void *f = dlvsym(RTLD_NEXT, name, version);
-
-	if (f)
-		return f;
-	if (!verbs_handle)
-		verbs_handle = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
-	return verbs_handle ? dlvsym(verbs_handle, name, version) : NULL;
-}
 
 /* PABI names that rdma-core has had since v34; a newer one is simply not wrapped by that name. */
 static void *lookup_open_device(void)
@@ -30,7 +17,7 @@ static void *lookup_open_device(void)
 	void *f = NULL;
 
 	for (i = 0; !f && i < sizeof(nodes) / sizeof(nodes[0]); i++)
-		f = lookup("verbs_open_device", nodes[i]);
+		f = elf_behind("verbs_open_device", nodes[i]);
 	return f;
 }
 
@@ -40,10 +27,13 @@ static void *lookup_open_device(void)
  */
 void rnice_real_resolve(void)
 {
-#define X(name, version, ret, params) rnice_real_table.name = lookup(#name, version);
+#define X(name, version, ret, params) \
+	rnice_real_table.name = (__typeof__(rnice_real_table.name))elf_behind(#name, version);
 	RNICE_REAL_FUNCTIONS(X)
 #undef X
 	rnice_real_table.verbs_open_device = lookup_open_device();
-	if (rnice_real_table.ibv_open_device)
-		atomic_store_explicit(&rnice_real_ready, 1, memory_order_release); /* R1 */
+	if (!rnice_real_table.ibv_open_device)
+		return;
+	dl_pin((const void *)rnice_real_table.ibv_open_device);
+	atomic_store_explicit(&rnice_real_ready, 1, memory_order_release); /* R1 */
 }

@@ -2,8 +2,8 @@
 /*
  * The functions that stand behind our wrappers, resolved once by name and version.
  *
- * RTLD_NEXT finds them when libibverbs is in the global scope. A Python extension loads it with
- * local scope only: then the library that is already mapped is asked by its own handle.
+ * They are found in load order, whatever the scope: a Python extension loads libibverbs with local
+ * scope only, where RTLD_NEXT does not see it. The library stays loaded from then on.
  */
 #ifndef RNICE_REAL_H
 #define RNICE_REAL_H

@@ -6,27 +6,26 @@
  *
  * The vendors' libraries are looked up when such a function is called, never linked.
  */
+#include "interpose/elf.h"
 #include "interpose/shim.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <infiniband/efadv.h>
 #include <infiniband/mlx4dv.h>
 #include <infiniband/mlx5dv.h>
 #include <string.h>
 
-static void *vendor(const char *library, const char *name, const char *version)
+static void *behind(const char *name, const char *version)
 {
-	void *f = dlvsym(RTLD_NEXT, name, version), *handle;
+	void *f = elf_behind(name, version);
 
-	if (f)
-		return f;
-	handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
-	f = handle ? dlvsym(handle, name, version) : NULL;
 	if (!f)
 		errno = EOPNOTSUPP;
 	return f;
 }
+
+/* NULL with errno, or the vendor's function. */
+#define BEHIND(function, version) ((__typeof__(&function))behind(#function, version))
 
 /* ---- CQs ---- */
 
@@ -75,8 +74,8 @@ EXPORT struct ibv_cq_ex *mlx5dv_create_cq(struct ibv_context *context,
 					  struct ibv_cq_init_attr_ex *cq_attr,
 					  struct mlx5dv_cq_init_attr *mlx5_cq_attr)
 {
-	struct create_call c = {vendor("libmlx5.so.1", "mlx5dv_create_cq", "MLX5_1.1"), context,
-				cq_attr, mlx5_cq_attr, 0};
+	struct create_call c = {behind("mlx5dv_create_cq", "MLX5_1.1"), context, cq_attr,
+				mlx5_cq_attr, 0};
 	/* libmlx5 does not read compressed entries: the program does, past verbs. */
 	bool opaque =
 		mlx5_cq_attr && mlx5_cq_attr->comp_mask & MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE;
@@ -88,8 +87,8 @@ EXPORT struct ibv_cq_ex *efadv_create_cq(struct ibv_context *ibvctx,
 					 struct ibv_cq_init_attr_ex *attr_ex,
 					 struct efadv_cq_init_attr *efa_attr, uint32_t inlen)
 {
-	struct create_call c = {vendor("libefa.so.1", "efadv_create_cq", "EFA_1.2"), ibvctx,
-				attr_ex, efa_attr, inlen};
+	struct create_call c = {behind("efadv_create_cq", "EFA_1.2"), ibvctx, attr_ex, efa_attr,
+				inlen};
 	/* With fields that struct efadv_cq reads, or memory of the program's own. */
 	bool opaque = efa_attr && !is_zero(efa_attr, inlen);
 
@@ -109,8 +108,7 @@ EXPORT struct ibv_qp *mlx5dv_create_qp(struct ibv_context *context,
 				       struct ibv_qp_init_attr_ex *qp_attr,
 				       struct mlx5dv_qp_init_attr *mlx5_qp_attr)
 {
-	__typeof__(&mlx5dv_create_qp) create = (__typeof__(&mlx5dv_create_qp))vendor(
-		"libmlx5.so.1", "mlx5dv_create_qp", "MLX5_1.3");
+	__typeof__(&mlx5dv_create_qp) create = BEHIND(mlx5dv_create_qp, "MLX5_1.3");
 
 	return create ? counted(create(context, qp_attr, mlx5_qp_attr), qp_attr) : NULL;
 }
@@ -119,8 +117,7 @@ EXPORT struct ibv_qp *mlx4dv_create_qp(struct ibv_context *context,
 				       struct ibv_qp_init_attr_ex *attr,
 				       struct mlx4dv_qp_init_attr *mlx4_qp_attr)
 {
-	__typeof__(&mlx4dv_create_qp) create = (__typeof__(&mlx4dv_create_qp))vendor(
-		"libmlx4.so.1", "mlx4dv_create_qp", "MLX4_1.0");
+	__typeof__(&mlx4dv_create_qp) create = BEHIND(mlx4dv_create_qp, "MLX4_1.0");
 
 	return create ? counted(create(context, attr, mlx4_qp_attr), attr) : NULL;
 }
@@ -129,8 +126,7 @@ EXPORT struct ibv_qp *efadv_create_qp_ex(struct ibv_context *ibvctx,
 					 struct ibv_qp_init_attr_ex *attr_ex,
 					 struct efadv_qp_init_attr *efa_attr, uint32_t inlen)
 {
-	__typeof__(&efadv_create_qp_ex) create = (__typeof__(&efadv_create_qp_ex))vendor(
-		"libefa.so.1", "efadv_create_qp_ex", "EFA_1.1");
+	__typeof__(&efadv_create_qp_ex) create = BEHIND(efadv_create_qp_ex, "EFA_1.1");
 
 	return create ? counted(create(ibvctx, attr_ex, efa_attr, inlen), attr_ex) : NULL;
 }
