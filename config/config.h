@@ -27,6 +27,8 @@ enum rnice_policy {
 	RNICE_POLICY_PREEMPT, /* chunk and window follow the measured service rate */
 	RNICE_POLICY_STATIC   /* chunk, window and rate are what the user gave */
 };
+/* Ways around verbs: leave them open and count them, or let the NIC look as if it had none. */
+enum rnice_direct { RNICE_DIRECT_ALLOW, RNICE_DIRECT_DENY };
 enum rnice_progress { RNICE_PROGRESS_AUTO, RNICE_PROGRESS_SPIN };
 enum rnice_log_level {
 	RNICE_LOG_OFF,
@@ -39,12 +41,13 @@ enum rnice_log_level {
 /* Where a value in force came from. */
 enum rnice_source { RNICE_FROM_DEFAULT, RNICE_FROM_ENVIRONMENT, RNICE_FROM_OPTION };
 
-#define RNICE_SETTING_COUNT 10 /* table.c does not compile with another number of rows */
+#define RNICE_SETTING_COUNT 11 /* table.c does not compile with another number of rows */
 
 struct rnice_config {
 	enum rnice_class cls;
 	enum rnice_policy policy;
 	enum rnice_progress progress;
+	enum rnice_direct direct;
 	enum rnice_log_level log;
 	uint64_t preempt_us;
 	uint64_t chunk;	   /* bytes; 0 = auto, after finish never under RNICE_POLICY_STATIC */

@@ -2,7 +2,7 @@
 /*
  * The table of settings. To add one: a field in struct rnice_config, a row here, one more in
  * RNICE_SETTING_COUNT; parser, `rnice config`, options, --help and man pages follow. Names that are
- * spoken for: RNICE_WEIGHT, RNICE_SLO_US, RNICE_UAR, RNICE_DIRECT.
+ * spoken for: RNICE_WEIGHT, RNICE_SLO_US, RNICE_UAR.
  */
 #include "config/setting.h"
 
@@ -12,6 +12,7 @@
 static const char *const class_words[] = {"latency", "bulk", "auto", NULL};
 static const char *const policy_words[] = {"off", "observe", "preempt", "static", NULL};
 static const char *const progress_words[] = {"auto", "spin", NULL};
+static const char *const direct_words[] = {"allow", "deny", NULL};
 static const char *const log_words[] = {"off", "error", "warn", "info", "debug", NULL};
 static const char *const switch_words[] = {"off", "on", NULL};
 
@@ -27,6 +28,7 @@ static const char *const switch_words[] = {"off", "on", NULL};
 		enum rnice_class: RNICE_TYPE_WORD, \
 		enum rnice_policy: RNICE_TYPE_WORD, \
 		enum rnice_progress: RNICE_TYPE_WORD, \
+		enum rnice_direct: RNICE_TYPE_WORD, \
 		enum rnice_log_level: RNICE_TYPE_WORD, \
 		bool: RNICE_TYPE_SWITCH, \
 		uint64_t: RNICE_TYPE_NUMBER, \
@@ -35,6 +37,7 @@ static const char *const switch_words[] = {"off", "on", NULL};
 		enum rnice_class: class_words, \
 		enum rnice_policy: policy_words, \
 		enum rnice_progress: progress_words, \
+		enum rnice_direct: direct_words, \
 		enum rnice_log_level: log_words, \
 		bool: switch_words, \
 		default: NULL)
@@ -74,6 +77,10 @@ const struct rnice_setting rnice_settings[] = {
 	  .help = "Whether an RDMA WRITE with immediate may be cut. The receiver's completion then"
 		  " reports in byte_len the last piece only; a program whose receiver reads byte_len of"
 		  " IBV_WC_RECV_RDMA_WITH_IMM needs off." },
+	{ .name = "RNICE_DIRECT", .dflt = "allow", FIELD(direct),
+	  .help = "Interfaces of vendors that go around verbs (DevX, queues handed out by"
+		  " mlx5dv_init_obj and the like): left open and counted as uncontrolled (allow), or"
+		  " made to look unsupported, so that programs fall back to verbs (deny)." },
 	{ .name = "RNICE_SEGMENT", .dflt = "rnice-<uid>", FIELD(segment),
 	  .help = "The shared memory through which processes coordinate: a name under /dev/shm or an"
 		  " absolute path. Processes that share a NIC must agree on it." },
@@ -86,6 +93,7 @@ _Static_assert(ARRAY_SIZE(rnice_settings) == RNICE_SETTING_COUNT, "count the row
 _Static_assert(ARRAY_SIZE(class_words) == RNICE_CLASS_AUTO + 2, "a word for each class");
 _Static_assert(ARRAY_SIZE(policy_words) == RNICE_POLICY_STATIC + 2, "a word for each policy");
 _Static_assert(ARRAY_SIZE(progress_words) == RNICE_PROGRESS_SPIN + 2, "a word for each mode");
+_Static_assert(ARRAY_SIZE(direct_words) == RNICE_DIRECT_DENY + 2, "a word for each");
 _Static_assert(ARRAY_SIZE(log_words) == RNICE_LOG_DEBUG + 2, "a word for each level");
 
 const char *rnice_class_word(unsigned value)

@@ -21,6 +21,20 @@ static bool provider_is(const struct ibv_context *ibv, const char *prefix)
 	return !strncmp(ibv->device->name, prefix, strlen(prefix));
 }
 
+/* A member of the extended operations that there may be none of: ours in its place. */
+#define PATCH(c, vctx, member)                                                             \
+	do {                                                                               \
+		if (has(vctx, offsetof(struct verbs_context, member)) && (vctx)->member) { \
+			(c)->member = (vctx)->member;                                      \
+			(vctx)->member = hook_##member;                                    \
+		}                                                                          \
+	} while (0)
+#define UNPATCH(c, vctx, member)                      \
+	do {                                          \
+		if ((c)->member)                      \
+			(vctx)->member = (c)->member; \
+	} while (0)
+
 static void patch(struct ctx *c)
 {
 	struct verbs_context *vctx = verbs_get_ctx(c->ibv);
@@ -31,14 +45,11 @@ static void patch(struct ctx *c)
 	c->ibv->ops.req_notify_cq = hook_req_notify;
 	if (c->ops.bind_mw)
 		c->ibv->ops.bind_mw = hook_bind_mw;
-	if (has(vctx, offsetof(struct verbs_context, create_qp_ex)) && vctx->create_qp_ex) {
-		c->create_qp_ex = vctx->create_qp_ex;
-		vctx->create_qp_ex = hook_create_qp_ex;
-	}
-	if (has(vctx, offsetof(struct verbs_context, create_cq_ex)) && vctx->create_cq_ex) {
-		c->create_cq_ex = vctx->create_cq_ex;
-		vctx->create_cq_ex = hook_create_cq_ex;
-	}
+	PATCH(c, vctx, create_qp_ex);
+	PATCH(c, vctx, create_cq_ex);
+	PATCH(c, vctx, create_wq);
+	PATCH(c, vctx, destroy_wq);
+	PATCH(c, vctx, open_qp);
 }
 
 static void unpatch(struct ctx *c)
@@ -49,10 +60,11 @@ static void unpatch(struct ctx *c)
 	c->ibv->ops.poll_cq = c->ops.poll_cq;
 	c->ibv->ops.req_notify_cq = c->ops.req_notify_cq;
 	c->ibv->ops.bind_mw = c->ops.bind_mw;
-	if (c->create_qp_ex)
-		vctx->create_qp_ex = c->create_qp_ex;
-	if (c->create_cq_ex)
-		vctx->create_cq_ex = c->create_cq_ex;
+	UNPATCH(c, vctx, create_qp_ex);
+	UNPATCH(c, vctx, create_cq_ex);
+	UNPATCH(c, vctx, create_wq);
+	UNPATCH(c, vctx, destroy_wq);
+	UNPATCH(c, vctx, open_qp);
 }
 
 static struct ctx *new_ctx(struct ibv_context *ibv)

@@ -151,6 +151,9 @@ static int drain(struct cq *cq, uint32_t max, bool now)
 
 	if (unlikely(load_relaxed(&cq->flush_wanted)) && atomic_exchange(&cq->flush_wanted, false))
 		flush_failed(cq);
+	/* Not ours to read, unless something of ours was still under way at that time. */
+	if (unlikely(load_relaxed(&cq->handed_out)) && !atomic_load(&cq->inside))
+		return 0;
 	while (sum < max && ring_count(cq) < cq->limit) {
 		n = cq->ex ? cqex_drain(cq, now) : drain_batch(cq);
 		if (n <= 0)
@@ -350,6 +353,15 @@ static int publish(struct cq *cq)
 		shim.all_cqs = cq;
 	}
 	return 0;
+}
+
+void cq_hand_out(struct cq *cq)
+{
+	struct qp *q;
+
+	store_relaxed(&cq->handed_out, true);
+	for (q = cq->qps; q; q = q->cq_next) /* changes under registry only */
+		qp_hand_out(q);
 }
 
 void cq_abandon(struct cq *cq)

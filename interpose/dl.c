@@ -20,33 +20,45 @@
 #define OTHER(X, version, name, library) X(name, #name, version, library)
 
 /* Every function that librnice.map exports, but those of dlentry.c; tests/dl/run compares them. */
-#define WRAPPERS(X)                                            \
-	VERBS(X, "IBVERBS_1.0", ibv_create_comp_channel)       \
-	VERBS(X, "IBVERBS_1.0", ibv_destroy_comp_channel)      \
-	VERBS(X, "IBVERBS_1.1", ibv_ack_cq_events)             \
-	VERBS(X, "IBVERBS_1.1", ibv_close_device)              \
-	VERBS(X, "IBVERBS_1.1", ibv_create_cq)                 \
-	VERBS(X, "IBVERBS_1.1", ibv_create_qp)                 \
-	VERBS(X, "IBVERBS_1.1", ibv_destroy_ah)                \
-	VERBS(X, "IBVERBS_1.1", ibv_destroy_cq)                \
-	VERBS(X, "IBVERBS_1.1", ibv_destroy_qp)                \
-	VERBS(X, "IBVERBS_1.1", ibv_get_cq_event)              \
-	VERBS(X, "IBVERBS_1.1", ibv_get_device_list)           \
-	VERBS(X, "IBVERBS_1.1", ibv_modify_qp)                 \
-	VERBS(X, "IBVERBS_1.1", ibv_open_device)               \
-	VERBS(X, "IBVERBS_1.1", ibv_query_qp)                  \
-	VERBS(X, "IBVERBS_1.1", ibv_resize_cq)                 \
-	VERBS(X, "IBVERBS_1.10", ibv_import_device)            \
-	VERBS(X, "IBVERBS_PRIVATE_34", verbs_open_device)      \
-	VERBS(X, "IBVERBS_PRIVATE_57", verbs_open_device)      \
-	VERBS(X, "IBVERBS_PRIVATE_59", verbs_open_device)      \
-	VERBS(X, "IBVERBS_PRIVATE_64", verbs_open_device)      \
-	VERBS(X, "IBVERBS_PRIVATE_65", verbs_open_device)      \
-	MLX5(X, "MLX5_1.1", mlx5dv_create_cq)                  \
-	MLX5(X, "MLX5_1.3", mlx5dv_create_qp)                  \
-	OTHER(X, "MLX4_1.0", mlx4dv_create_qp, "libmlx4.so.1") \
-	OTHER(X, "EFA_1.1", efadv_create_qp_ex, "libefa.so.1") \
-	OTHER(X, "EFA_1.2", efadv_create_cq, "libefa.so.1")
+#define WRAPPERS(X)                                                           \
+	VERBS(X, "IBVERBS_1.0", ibv_create_comp_channel)                      \
+	VERBS(X, "IBVERBS_1.0", ibv_destroy_comp_channel)                     \
+	VERBS(X, "IBVERBS_1.1", ibv_ack_cq_events)                            \
+	VERBS(X, "IBVERBS_1.1", ibv_close_device)                             \
+	VERBS(X, "IBVERBS_1.1", ibv_create_cq)                                \
+	VERBS(X, "IBVERBS_1.1", ibv_create_qp)                                \
+	VERBS(X, "IBVERBS_1.1", ibv_destroy_ah)                               \
+	VERBS(X, "IBVERBS_1.1", ibv_destroy_cq)                               \
+	VERBS(X, "IBVERBS_1.1", ibv_destroy_qp)                               \
+	VERBS(X, "IBVERBS_1.1", ibv_get_cq_event)                             \
+	VERBS(X, "IBVERBS_1.1", ibv_get_device_list)                          \
+	VERBS(X, "IBVERBS_1.1", ibv_modify_qp)                                \
+	VERBS(X, "IBVERBS_1.1", ibv_open_device)                              \
+	VERBS(X, "IBVERBS_1.1", ibv_query_qp)                                 \
+	VERBS(X, "IBVERBS_1.1", ibv_resize_cq)                                \
+	VERBS(X, "IBVERBS_1.10", ibv_import_device)                           \
+	VERBS(X, "IBVERBS_PRIVATE_34", verbs_open_device)                     \
+	VERBS(X, "IBVERBS_PRIVATE_57", verbs_open_device)                     \
+	VERBS(X, "IBVERBS_PRIVATE_59", verbs_open_device)                     \
+	VERBS(X, "IBVERBS_PRIVATE_64", verbs_open_device)                     \
+	VERBS(X, "IBVERBS_PRIVATE_65", verbs_open_device)                     \
+	X(mlx5dv_init_obj_1_0, "mlx5dv_init_obj", "MLX5_1.0", "libmlx5.so.1") \
+	MLX5(X, "MLX5_1.1", mlx5dv_create_cq)                                 \
+	MLX5(X, "MLX5_1.2", mlx5dv_init_obj)                                  \
+	MLX5(X, "MLX5_1.3", mlx5dv_create_qp)                                 \
+	MLX5(X, "MLX5_1.3", mlx5dv_create_wq)                                 \
+	MLX5(X, "MLX5_1.7", mlx5dv_devx_obj_create)                           \
+	MLX5(X, "MLX5_1.7", mlx5dv_devx_obj_destroy)                          \
+	MLX5(X, "MLX5_1.7", mlx5dv_open_device)                               \
+	MLX5(X, "MLX5_1.8", mlx5dv_is_supported)                              \
+	OTHER(X, "MLX4_1.0", mlx4dv_create_qp, "libmlx4.so.1")                \
+	OTHER(X, "MLX4_1.0", mlx4dv_init_obj, "libmlx4.so.1")                 \
+	OTHER(X, "EFA_1.0", efadv_create_driver_qp, "libefa.so.1")            \
+	OTHER(X, "EFA_1.1", efadv_create_qp_ex, "libefa.so.1")                \
+	OTHER(X, "EFA_1.2", efadv_create_cq, "libefa.so.1")                   \
+	OTHER(X, "EFA_1.4", efadv_query_qp_wqs, "libefa.so.1")                \
+	OTHER(X, "EFA_1.4", efadv_query_cq, "libefa.so.1")                    \
+	OTHER(X, "MANA_1.0", manadv_init_obj, "libmana.so.1")
 
 /* Only their addresses are wanted here; their types are the business of their own files. */
 #define X(symbol, name, version, library) extern const char symbol[];

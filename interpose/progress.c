@@ -82,7 +82,7 @@ static void on_event(struct channel *ch, struct cq *cq)
 {
 	bool tell;
 
-	if (!cq->managed) {
+	if (!cq->managed || load_relaxed(&cq->handed_out)) {
 		channel_event(ch, cq);
 		return;
 	}

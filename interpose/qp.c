@@ -27,7 +27,7 @@ static enum rnice_uncontrolled obstacle(const struct ibv_qp_init_attr *attr, boo
 	}
 	if (wr_api)
 		return RNICE_UNC_WR_API;
-	if (!scq)
+	if (!scq || load_relaxed(&scq->handed_out))
 		return RNICE_UNC_DIRECT;
 	if (!scq->managed || load_relaxed(&scq->room) <= 0)
 		return RNICE_UNC_CQ_EX;
@@ -38,6 +38,14 @@ static enum rnice_uncontrolled obstacle(const struct ibv_qp_init_attr *attr, boo
 static bool sends(const struct ibv_qp_init_attr *attr)
 {
 	return attr->qp_type != IBV_QPT_XRC_RECV;
+}
+
+static void count_uncontrolled(struct qp *q, enum rnice_uncontrolled why)
+{
+	if (!shim.managing || q->counted_as)
+		return;
+	rnice_port_count(q->ctx->dev->port, RNICE_CTR_UNCONTROLLED + why, 1);
+	q->counted_as = why + 1;
 }
 
 static struct qp *new_qp(struct ctx *ctx, const struct ibv_qp_init_attr *attr,
@@ -55,10 +63,8 @@ static struct qp *new_qp(struct ctx *ctx, const struct ibv_qp_init_attr *attr,
 	q->all_signaled = attr->sq_sig_all;
 	q->max_wr = attr->cap.max_send_wr;
 	pthread_mutex_init(&q->lock, NULL);
-	if (shim.managing && sends(attr) && why < RNICE_UNC_KINDS) {
-		rnice_port_count(ctx->dev->port, RNICE_CTR_UNCONTROLLED + why, 1);
-		q->counted_as = why + 1;
-	}
+	if (why == RNICE_UNC_SHARED_QP || (sends(attr) && why < RNICE_UNC_KINDS))
+		count_uncontrolled(q, why);
 	q->may_manage = shim.managing && sends(attr) && why == RNICE_UNC_KINDS;
 	return q;
 }
@@ -272,9 +278,8 @@ struct ibv_qp *hook_create_qp_ex(struct ibv_context *context, struct ibv_qp_init
 	return create(call.ctx, (struct ibv_qp_init_attr *)attr, wr_api, call_create_qp_ex, &call);
 }
 
-void qp_adopt(struct ibv_qp *ibv, const struct ibv_qp_init_attr_ex *attr)
+void qp_adopt(struct ibv_qp *ibv, const struct ibv_qp_init_attr *attr, enum rnice_uncontrolled why)
 {
-	const struct ibv_qp_init_attr *plain = (const struct ibv_qp_init_attr *)attr;
 	struct ibv_qp_cap cap = attr->cap;
 	struct ctx *ctx = ctx_of(ibv->context);
 	struct qp *q;
@@ -282,10 +287,25 @@ void qp_adopt(struct ibv_qp *ibv, const struct ibv_qp_init_attr_ex *attr)
 	if (!ctx)
 		return;
 	pthread_mutex_lock(&shim.registry);
-	q = new_qp(ctx, plain, RNICE_UNC_DIRECT);
+	q = new_qp(ctx, attr, why);
 	if (q)
 		finish(q, ibv, &cap);
 	pthread_mutex_unlock(&shim.registry);
+}
+
+/* What is queued goes ahead of what the program will put into the real queue. */
+void qp_hand_out(struct qp *q)
+{
+	if (q->may_manage) {
+		qp_push_out(q);
+		pthread_mutex_lock(&q->lock);
+		if (load_relaxed(&q->mode) == QP_MANAGED)
+			rnice_port_count(q->ctx->dev->port, RNICE_CTR_MANAGED_QPS, -1);
+		store_relaxed(&q->mode, QP_BYPASS);
+		pthread_mutex_unlock(&q->lock);
+	}
+	if (q->type != IBV_QPT_XRC_RECV)
+		count_uncontrolled(q, RNICE_UNC_DIRECT);
 }
 
 /* ---- locking a QP with its CQs ---- */

@@ -83,6 +83,9 @@ struct ctx {
 	struct ibv_context_ops ops; /* the provider's own */
 	struct ibv_qp *(*create_qp_ex)(struct ibv_context *, struct ibv_qp_init_attr_ex *);
 	struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
+	struct ibv_wq *(*create_wq)(struct ibv_context *, struct ibv_wq_init_attr *);
+	int (*destroy_wq)(struct ibv_wq *);
+	struct ibv_qp *(*open_qp)(struct ibv_context *, struct ibv_qp_open_attr *);
 	struct table qpns; /* QP number -> struct qp of QPs that may be managed */
 	struct ibv_comp_channel *hidden_made;
 	struct channel *hidden; /* for CQs that the program created without a channel */
@@ -146,7 +149,8 @@ struct cq {
 	_Atomic bool flush_wanted; /* one of them failed outside a completion */
 	int asked;		   /* cqe the program asked for */
 	_Atomic int spare;	   /* and what was added to it */
-	_Atomic int users;	   /* QPs attached, once per role */
+	_Atomic int users;	   /* QPs attached, once per role, and WQs */
+	_Atomic bool handed_out;   /* its memory is the program's (direct.c): not ours to drain */
 	uint32_t seen_polls;	   /* progress thread's */
 	bool hw_armed;		   /* an event from the NIC will come */
 
@@ -237,6 +241,7 @@ struct shim {
 	struct rnice_segment *seg;
 	struct rnice_proc *proc;
 	struct table ctxs, cqs, qps, channels;
+	struct table devx; /* DevX object -> struct dev it is counted at */
 	pthread_mutex_t registry;
 	struct cq *all_cqs;
 	struct channel *all_channels;
@@ -291,6 +296,8 @@ void cq_push(struct cq *cq, const struct ibv_wc *wc); /* cq->lock held */
 int cq_drain(struct cq *cq, uint32_t max);
 /* All of it, even if the program is between start_poll and end_poll. cq->lock held */
 void cq_drain_all(struct cq *cq);
+/* The program reads the CQ's memory itself from now on; registry held. */
+void cq_hand_out(struct cq *cq);
 void cq_abandon(struct cq *cq);			   /* its context is closed; registry held */
 void cq_forget_qp(struct cq *cq, uint32_t qp_num); /* cq->lock held */
 
@@ -334,10 +341,18 @@ static inline struct qp *qp_of(struct ibv_qp *ibv)
 	return table_get(&shim.qps, table_ptr_key(ibv));
 }
 struct ibv_qp *hook_create_qp_ex(struct ibv_context *ibv, struct ibv_qp_init_attr_ex *attr);
-/* A QP that a vendor's interface made: counted, never managed. */
-void qp_adopt(struct ibv_qp *ibv, const struct ibv_qp_init_attr_ex *attr);
+/* A QP that did not come in through ibv_create_qp(): counted as @why, never managed. */
+void qp_adopt(struct ibv_qp *ibv, const struct ibv_qp_init_attr *attr, enum rnice_uncontrolled why);
+/* The program writes to the QP's memory itself from now on; registry held. */
+void qp_hand_out(struct qp *q);
 void qp_abandon(struct qp *q); /* its context is closed; registry held */
 int hook_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+
+/* receivers.c */
+struct ibv_wq *wq_made(struct ibv_wq *wq); /* NULL: it was not */
+struct ibv_wq *hook_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *attr);
+int hook_destroy_wq(struct ibv_wq *wq);
+struct ibv_qp *hook_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr);
 
 /* post.c */
 int hook_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad);

@@ -15,6 +15,7 @@ struct shim shim = {
 	.cqs = TABLE_INIT,
 	.qps = TABLE_INIT,
 	.channels = TABLE_INIT,
+	.devx = TABLE_INIT,
 };
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -81,6 +82,7 @@ static void child_after_fork(void)
 	table_forget(&shim.qps); /* inherited objects are native from here on */
 	table_forget(&shim.cqs);
 	table_forget(&shim.channels);
+	table_forget(&shim.devx);
 	shim.all_cqs = NULL;
 	shim.all_channels = NULL;
 	store_relaxed(&shim.work, 0);

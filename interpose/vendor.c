@@ -97,11 +97,17 @@ EXPORT struct ibv_cq_ex *efadv_create_cq(struct ibv_context *ibvctx,
 
 /* ---- QPs ---- */
 
-static struct ibv_qp *counted(struct ibv_qp *qp, const struct ibv_qp_init_attr_ex *attr)
+static struct ibv_qp *counted(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr)
 {
 	if (qp)
-		qp_adopt(qp, attr);
+		qp_adopt(qp, attr, RNICE_UNC_DIRECT);
 	return qp;
+}
+
+/* The first fields of the extended attributes are those of the plain ones (verbs.h). */
+static struct ibv_qp *counted_ex(struct ibv_qp *qp, const struct ibv_qp_init_attr_ex *attr)
+{
+	return counted(qp, (const struct ibv_qp_init_attr *)attr);
 }
 
 EXPORT struct ibv_qp *mlx5dv_create_qp(struct ibv_context *context,
@@ -110,7 +116,7 @@ EXPORT struct ibv_qp *mlx5dv_create_qp(struct ibv_context *context,
 {
 	__typeof__(&mlx5dv_create_qp) create = BEHIND(mlx5dv_create_qp, "MLX5_1.3");
 
-	return create ? counted(create(context, qp_attr, mlx5_qp_attr), qp_attr) : NULL;
+	return create ? counted_ex(create(context, qp_attr, mlx5_qp_attr), qp_attr) : NULL;
 }
 
 EXPORT struct ibv_qp *mlx4dv_create_qp(struct ibv_context *context,
@@ -119,7 +125,7 @@ EXPORT struct ibv_qp *mlx4dv_create_qp(struct ibv_context *context,
 {
 	__typeof__(&mlx4dv_create_qp) create = BEHIND(mlx4dv_create_qp, "MLX4_1.0");
 
-	return create ? counted(create(context, attr, mlx4_qp_attr), attr) : NULL;
+	return create ? counted_ex(create(context, attr, mlx4_qp_attr), attr) : NULL;
 }
 
 EXPORT struct ibv_qp *efadv_create_qp_ex(struct ibv_context *ibvctx,
@@ -128,5 +134,24 @@ EXPORT struct ibv_qp *efadv_create_qp_ex(struct ibv_context *ibvctx,
 {
 	__typeof__(&efadv_create_qp_ex) create = BEHIND(efadv_create_qp_ex, "EFA_1.1");
 
-	return create ? counted(create(ibvctx, attr_ex, efa_attr, inlen), attr_ex) : NULL;
+	return create ? counted_ex(create(ibvctx, attr_ex, efa_attr, inlen), attr_ex) : NULL;
+}
+
+EXPORT struct ibv_qp *efadv_create_driver_qp(struct ibv_pd *ibvpd, struct ibv_qp_init_attr *attr,
+					     uint32_t driver_qp_type)
+{
+	__typeof__(&efadv_create_driver_qp) create = BEHIND(efadv_create_driver_qp, "EFA_1.0");
+
+	return create ? counted(create(ibvpd, attr, driver_qp_type), attr) : NULL;
+}
+
+/* ---- receive work queues: nothing to control ---- */
+
+EXPORT struct ibv_wq *mlx5dv_create_wq(struct ibv_context *context,
+				       struct ibv_wq_init_attr *wq_init_attr,
+				       struct mlx5dv_wq_init_attr *mlx5_wq_attr)
+{
+	__typeof__(&mlx5dv_create_wq) create = BEHIND(mlx5dv_create_wq, "MLX5_1.3");
+
+	return create ? wq_made(create(context, wq_init_attr, mlx5_wq_attr)) : NULL;
 }
