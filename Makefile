@@ -79,6 +79,10 @@ check-tsan: setup ## race programs and integrity under ThreadSanitizer
 check-valgrind: setup ## integration programs on the emulated device under memcheck
 	@tests/sanitized valgrind $(BUILD)-valgrind
 
+# Not in CI: it takes packages that nothing else needs.
+check-aarch64: setup ## look-ups by dlsym on aarch64, cross-compiled and run by qemu-user
+	@BUILD=$(BUILD) tests/dl/aarch64
+
 lint: setup lint-run ## clang-format, cppcheck, shellcheck, man page lint
 lint-run:
 	@tests/lint
@@ -105,11 +109,11 @@ install: all ## into $(DESTDIR)$(PREFIX)
 	install -m 644 $(BUILD)/man/librnice.7 $(DESTDIR)$(PREFIX)/share/man/man7/
 
 clean: ## remove everything that was built
-	$(Q)rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-ubsan $(BUILD)-tsan $(BUILD)-valgrind
+	$(Q)rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-ubsan $(BUILD)-tsan $(BUILD)-valgrind $(BUILD)-aarch64
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 -include $(shell test -d $(BUILD) && find $(BUILD) -type f -name '*.d')
 .PHONY: all headers setup man test-programs bench-programs check check-asan check-ubsan check-tsan \
-	check-valgrind lint lint-run format demo bench install clean help
+	check-valgrind check-aarch64 lint lint-run format demo bench install clean help

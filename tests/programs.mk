@@ -35,5 +35,29 @@ IT := $(patsubst %.c,$(BUILD)/%,$(filter-out %_util.c,$(foreach p,$(wildcard tes
 $(IT): $(BUILD)/tests/integration/%: $$(call it_objects,%) $$(IT_PARTS)
 	$(LINK) -libverbs -lrdmacm -lpthread -lm
 
+# How programs find verbs functions: one that looks them up, modules, other preloaded libraries.
+DL := $(addprefix $(BUILD)/tests/dl/,loader contexts lookups insider module.so hook.so chain_one.so \
+	chain_two.so fake_mlx5.so)
+# What another object shall find in a library must be seen outside of it.
+$(filter %.so,$(DL)): override CFLAGS += -fvisibility=default
+DL_PARTS := $(call objects,tests/dl/transfer.c)
+$(BUILD)/tests/dl/loader: $(BUILD)/tests/dl/loader.o $(DL_PARTS)
+	$(LINK)
+$(BUILD)/tests/dl/lookups: $(BUILD)/tests/dl/lookups.o
+	$(LINK)
+$(BUILD)/tests/dl/contexts: $(BUILD)/tests/dl/contexts.o $(DL_PARTS)
+	$(LINK) -libverbs -lmlx5
+$(BUILD)/tests/dl/insider: $(BUILD)/tests/dl/insider.o $(DL_PARTS) $(BUILD)/tests/dl/fake_mlx5.so
+	$(LINK) $(BUILD)/tests/dl/fake_mlx5.so -Wl,-rpath,'$$ORIGIN' -libverbs
+$(BUILD)/tests/dl/module.so: $(BUILD)/tests/dl/module.o $(DL_PARTS)
+	$(LINK) -shared -libverbs
+$(BUILD)/tests/dl/hook.so: $(BUILD)/tests/dl/hook.o
+	$(LINK) -shared
+$(BUILD)/tests/dl/fake_mlx5.so: $(BUILD)/tests/dl/fake_mlx5.o
+	$(LINK) -shared -Wl,-soname,fake_mlx5.so -Wl,--version-script=tests/dl/fake_mlx5.map
+$(BUILD)/tests/dl/chain_%.so: tests/dl/chain.c
+	@mkdir -p $(@D)
+	$(LINK) -shared -DWHO='"$*"'
+
 # The sanitizer builds test the library on an emulated device that is built without (tests/sanitized).
-TEST_PROGRAMS += $(if $(SAN),,$(EMU)) $(IT)
+TEST_PROGRAMS += $(if $(SAN),,$(EMU) $(DL)) $(IT)
