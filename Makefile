@@ -112,7 +112,7 @@ clean: ## remove everything that was built
 	$(Q)rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-ubsan $(BUILD)-tsan $(BUILD)-valgrind $(BUILD)-aarch64
 
 help: ## this list
-	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 -include $(shell test -d $(BUILD) && find $(BUILD) -type f -name '*.d')
 .PHONY: all headers setup man test-programs bench-programs check check-asan check-ubsan check-tsan \
