@@ -324,14 +324,14 @@ static uint64_t pace_wait(const struct rnice_port *port, uint64_t now)
 
 /*
  * @bytes went: the next may go when they are served at the pace. Who comes late does not delay
- * those behind it: the schedule goes on, up to two chunks late. Relaxed: the stamp publishes
+ * those behind it: the schedule goes on, up to one chunk late. Relaxed: the stamp publishes
  * nothing.
  */
 static __attribute__((noinline)) void keep_pace(struct rnice_port *port, uint64_t bytes,
 						uint64_t now)
 {
 	uint64_t pace = load_relaxed(&port->dev->pace), old = load_relaxed(&port->dev->due), due;
-	uint64_t late = 2 * rnice_muldiv(rnice_port_chunk(port), 1000000000, pace ? pace : 1);
+	uint64_t late = rnice_muldiv(rnice_port_chunk(port), 1000000000, pace ? pace : 1);
 	uint64_t time = rnice_muldiv(bytes, 1000000000, pace ? pace : 1);
 
 	if (late > DUE_SANE || time > DUE_SANE)
