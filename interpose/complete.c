@@ -48,6 +48,8 @@ static void release(struct qp *q, struct chunk *c, bool ok, uint64_t now)
 	if (c->signaled)
 		sub_relaxed(&shim.work, 1);
 	sub_relaxed(&q->scq->inside, 1);
+	if (c->natives > q->nat_done)
+		q->nat_done = c->natives;
 	if (ok)
 		rnice_port_count(port, RNICE_CTR_BYTES, (int64_t)c->length);
 	q->ck_done++;
@@ -199,10 +201,13 @@ void complete_wc(struct cq *cq, const struct ibv_wc *wc, uint64_t now)
 	}
 	pthread_mutex_lock(&q->lock);
 	whose = owner_of(q, wc, &n);
-	if (whose == PROGRAM)
+	if (whose == PROGRAM) {
 		cq_push(cq, wc);
-	else if (whose == CHUNK)
+		if (wc->status == IBV_WC_SUCCESS && !(wc->opcode & IBV_WC_RECV))
+			sendq_native_done(q);
+	} else if (whose == CHUNK) {
 		more = complete_chunk(q, wc, n, now);
+	}
 	/* Any error on a connected QP, also of a receive, has put it into the error state. */
 	if (wc->status != IBV_WC_SUCCESS && whose != STALE && q->type != IBV_QPT_UD)
 		complete_failed(q, now);

@@ -5,6 +5,7 @@
  */
 #include "interpose/shim.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +83,15 @@ static struct ctx *new_ctx(struct ibv_context *ibv)
 	c->invalid_is_enomem = provider_is(ibv, "mlx");
 	c->flush_vendor_err = provider_is(ibv, "mlx5") ? 0xf9 : 0;
 	c->breaks_next_poll = provider_is(ibv, "rxe");
+	c->wr_invalid = c->invalid_is_enomem ? ENOMEM : EINVAL;
+	c->wr_full = ENOMEM;
+	if (provider_is(ibv, "rxe")) {
+		c->wr_invalid = ENOSPC;
+		c->wr_full = ENOSPC;
+		c->wr_list_unsafe = true;
+	}
+	if (provider_is(ibv, "mlx5"))
+		c->wr_mark = 1u << 28;
 	if (c->dev)
 		patch(c);
 	return c;

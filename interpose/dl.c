@@ -50,6 +50,7 @@
 	MLX5(X, "MLX5_1.7", mlx5dv_devx_obj_create)                           \
 	MLX5(X, "MLX5_1.7", mlx5dv_devx_obj_destroy)                          \
 	MLX5(X, "MLX5_1.7", mlx5dv_open_device)                               \
+	MLX5(X, "MLX5_1.8", mlx5dv_devx_qp_modify)                            \
 	MLX5(X, "MLX5_1.8", mlx5dv_is_supported)                              \
 	OTHER(X, "MLX4_1.0", mlx4dv_create_qp, "libmlx4.so.1")                \
 	OTHER(X, "MLX4_1.0", mlx4dv_init_obj, "libmlx4.so.1")                 \

@@ -28,6 +28,7 @@ struct cursor { /* to take back what the provider refused */
 
 struct chain {
 	int n;
+	bool recorded; /* all of it, or nothing */
 	struct ibv_send_wr wr[RNICE_CHAIN];
 	struct cursor before[RNICE_CHAIN];
 };
@@ -124,17 +125,19 @@ static enum verdict admit(struct qp *q, const struct swr *w, uint64_t bytes, boo
 			  uint64_t now, struct chunk *c)
 {
 	struct rnice_port *port = q->ctx->dev->port;
+	uint64_t depth = q->ck_max - (q->nat_head - q->nat_done); /* for chunks */
 
+	if (sendq_inside(q) >= q->ck_max)
+		return NO_ROOM;
+	c->natives = q->nat_head;
 	c->posted = now;
 	c->length = bytes;
 	c->last = plan_is_last(w, bytes);
 	c->signaled = (c->last && w->signaled) || q->all_signaled ||
-		      q->loose_bytes + bytes >= LOOSE_BYTES || (q->loose + 1) * 4 >= q->ck_max ||
+		      q->loose_bytes + bytes >= LOOSE_BYTES || (q->loose + 1) * 4 >= depth ||
 		      short_of_room(q->scq);
 	c->room = !c->last || (c->signaled && !w->signaled);
 	c->bytes = c->signaled ? q->loose_bytes + bytes : 0;
-	if (q->ck_head - q->ck_done >= q->ck_max)
-		return NO_ROOM;
 	if (c->room && !take_room(q->scq))
 		return NO_ROOM;
 	if (!c->bytes || rnice_port_take(port, c->bytes, now))
@@ -198,6 +201,9 @@ static enum verdict build(struct qp *q, struct chain *chain, uint64_t quantum, b
 		if (q->wr_cut == q->wr_head)
 			return ALL_SENT;
 		w = sendq_slot(q, q->wr_cut);
+		if (chain->n && w->recorded != chain->recorded)
+			break;
+		chain->recorded = w->recorded;
 		piece = plan_piece(w, max);
 		v = admit(q, w, piece, force, now, &c);
 		if (v != MORE_TO_SEND)
@@ -290,12 +296,13 @@ static enum verdict post_chain(struct qp *q, struct chain *chain, enum verdict v
 
 	if (!chain->n)
 		return v;
-	err = q->real_post(q->ibv, chain->wr, &bad);
+	err = chain->recorded ? wr_post_chain(q, chain->wr, &bad)
+			      : q->real_post(q->ibv, chain->wr, &bad);
 	if (unlikely(err)) {
 		posted = index_of(chain, bad);
 		take_back(q, chain, posted, now);
 		v = NO_ROOM;
-		if (err != ENOMEM && posted < chain->n)
+		if (err != (chain->recorded ? q->ctx->wr_full : ENOMEM) && posted < chain->n)
 			fail_qp(q, err);
 	}
 	if (posted)
@@ -311,6 +318,8 @@ static enum verdict issue(struct qp *q, uint64_t quantum, bool force, uint64_t n
 
 	if (q->failed)
 		return ALL_SENT; /* what is left will be flushed */
+	if (q->batch && wr_in_region(q, now))
+		return NO_ROOM;
 	chain.n = 0;
 	v = build(q, &chain, quantum, force, now);
 	return post_chain(q, &chain, v, now);
@@ -365,7 +374,14 @@ void dev_pump(struct dev *dev)
 	}
 }
 
-int qp_push_out(struct qp *q)
+/* More is in the real SQ than should be, and a completion will tell of less. */
+static bool crowded(const struct qp *q, uint32_t more)
+{
+	return sendq_inside(q) + more > q->ck_max &&
+	       (q->ck_head - q->ck_done > q->loose || q->sig_head != q->sig_done);
+}
+
+int qp_push_out(struct qp *q, uint32_t more)
 {
 	struct dev *dev = q->ctx->dev;
 	uint64_t give_up = now_ns() + 5000000000ull;
@@ -376,7 +392,7 @@ int qp_push_out(struct qp *q)
 		pthread_mutex_lock(&q->lock);
 		while (issue(q, UINT64_MAX, true, now_ns()) == MORE_TO_SEND)
 			;
-		left = !q->failed && q->wr_cut != q->wr_head;
+		left = !q->failed && (q->wr_cut != q->wr_head || crowded(q, more));
 		pthread_mutex_unlock(&q->lock);
 		pthread_mutex_unlock(&dev->pump_lock);
 		if (!left)

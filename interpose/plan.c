@@ -19,6 +19,17 @@ uint64_t plan_length(const struct ibv_send_wr *wr)
 	return sum;
 }
 
+uint64_t plan_entry_rest(const struct swr *w)
+{
+	uint32_t at = w->sge_at, off = w->sge_off;
+
+	while (w->wr.sg_list[at].length == off) {
+		at++;
+		off = 0;
+	}
+	return w->wr.sg_list[at].length - off;
+}
+
 /* Copy the next @left bytes' worth of entries; how many entries that took. */
 static int take_sges(struct swr *w, uint64_t left, struct ibv_sge *sge)
 {

@@ -24,6 +24,8 @@ struct swr {
 	uint32_t sge_off;      /* ... and offset in it */
 	bool signaled;	       /* the program expects a completion */
 	bool cuttable;
+	bool by_entry; /* cut so that no piece has more than one SGE */
+	bool recorded; /* of ibv_wr_*, and goes to the NIC through that */
 	bool started;  /* a chunk was made, also of length 0 */
 	bool reported; /* failed: its one completion was delivered */
 	uint64_t t0;   /* ns; 0 = not timed */
@@ -33,13 +35,21 @@ bool plan_cuttable(enum ibv_qp_type type, enum ibv_wr_opcode opcode, bool cut_im
 /* Bytes that @wr moves. 64 bits: num_sge entries of up to 2^32 - 1 each. */
 uint64_t plan_length(const struct ibv_send_wr *wr);
 
+/* What is left of the entry that the next byte is in; there must be one. */
+uint64_t plan_entry_rest(const struct swr *w);
+
 /* The length of the next chunk when at most @max bytes are wanted; all that is left if uncuttable.
  */
 static inline uint64_t plan_piece(const struct swr *w, uint64_t max)
 {
-	uint64_t left = w->length - w->cut;
+	uint64_t left = w->length - w->cut, rest;
 
-	return w->cuttable && left > max ? max : left;
+	if (!w->cuttable || (left <= max && !(w->by_entry && w->started)))
+		return left;
+	if (!w->by_entry)
+		return max;
+	rest = plan_entry_rest(w);
+	return rest < max ? rest : max;
 }
 
 static inline bool plan_is_last(const struct swr *w, uint64_t piece)

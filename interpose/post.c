@@ -19,33 +19,31 @@
 
 /* ---- bypass ---- */
 
-/* One writer at a time: threads that share a QP may lose a count, which only says "active". */
-static inline uint64_t count_post(struct qp *q)
-{
-	uint64_t n = __atomic_load_n(q->activity, __ATOMIC_RELAXED) + 1;
-
-	__atomic_store_n(q->activity, n, __ATOMIC_RELAXED);
-	return n;
-}
-
-/* One post in RNICE_SAMPLE_EVERY: remember its last signaled WR, for the poll that will see it. */
-COLD static void sample(struct qp *q, const struct ibv_send_wr *wr)
+COLD void post_sample(struct qp *q, uint64_t wr_id)
 {
 	struct cq *cq = q->scq;
-	const struct ibv_send_wr *last = NULL;
 
-	for (; wr; wr = wr->next)
-		if (q->all_signaled || wr->send_flags & IBV_SEND_SIGNALED)
-			last = wr;
-	if (!last || !cq || cq->managed)
+	if (!cq || cq->managed)
 		return;
 	store_relaxed(&cq->slow, false);
-	cq->sample_wr_id = last->wr_id;
+	cq->sample_wr_id = wr_id;
 	cq->sample_qpn = q->ibv->qp_num;
 	store_relaxed(&cq->sample_t0, now_ns());
 	atomic_store_explicit(&cq->slow, true, memory_order_release);
 	if (cq->ex)
 		cqex_watch(cq);
+}
+
+/* One post in RNICE_SAMPLE_EVERY: its last signaled WR. */
+COLD static void sample(struct qp *q, const struct ibv_send_wr *wr)
+{
+	const struct ibv_send_wr *last = NULL;
+
+	for (; wr; wr = wr->next)
+		if (q->all_signaled || wr->send_flags & IBV_SEND_SIGNALED)
+			last = wr;
+	if (last)
+		post_sample(q, last->wr_id);
 }
 
 COLD static int post_sampled(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
@@ -81,28 +79,52 @@ static bool goes_around(const struct ibv_send_wr *wr)
 	}
 }
 
+void post_past_queue(struct qp *q, const struct ibv_send_wr *wr)
+{
+	if (!q->batch)
+		return;
+	pthread_mutex_lock(&q->lock);
+	sendq_native(q, wr);
+	pthread_mutex_unlock(&q->lock);
+}
+
+void post_refused(struct qp *q, const struct ibv_send_wr *wr)
+{
+	if (!q->batch)
+		return;
+	pthread_mutex_lock(&q->lock);
+	sendq_native_undo(q, wr);
+	pthread_mutex_unlock(&q->lock);
+}
+
+static int post_native(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	int err;
+
+	post_past_queue(q, wr);
+	err = q->real_post(q->ibv, wr, bad);
+	if (unlikely(err))
+		post_refused(q, *bad);
+	return err;
+}
+
 /* One WR that is not captured: everything before it first, then as the program posted it. */
 COLD static int post_around(struct qp *q, struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr one = *wr, *bad;
 
-	if (qp_push_out(q))
+	if (qp_push_out(q, 1))
 		return ENOMEM;
 	one.next = NULL;
-	return q->real_post(q->ibv, &one, &bad);
+	return post_native(q, &one, &bad);
 }
 
-/*
- * Nothing is cut or held back before RTS or after an error, where the provider decides what a post
- * means; but what is queued stays ahead.
- */
-static bool is_plain(struct qp *q)
+bool post_is_plain(struct qp *q)
 {
 	return (q->failed || load_relaxed(&q->state) != IBV_QPS_RTS) && q->wr_head == q->wr_cut;
 }
 
-/* The queue is full as far as was seen: look whether the NIC is further. 0 or ENOMEM. */
-COLD static int make_space(struct qp *q)
+COLD int post_make_space(struct qp *q, uint32_t more)
 {
 	int err;
 
@@ -111,7 +133,7 @@ COLD static int make_space(struct qp *q)
 	cq_drain(q->scq, UINT32_MAX);
 	pthread_mutex_unlock(&q->scq->lock);
 	pthread_mutex_lock(&q->lock);
-	err = q->wr_head - q->wr_done < q->max_wr ? 0 : ENOMEM;
+	err = q->wr_head + more - q->wr_done < q->max_wr ? 0 : ENOMEM;
 	pthread_mutex_unlock(&q->lock);
 	return err;
 }
@@ -135,16 +157,16 @@ static int post_managed(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr
 
 	while (wr && !err) {
 		pthread_mutex_lock(&q->lock);
-		if (is_plain(q)) {
+		if (post_is_plain(q)) {
 			pthread_mutex_unlock(&q->lock);
-			return q->real_post(q->ibv, wr, bad);
+			return post_native(q, wr, bad);
 		}
 		err = capture_list(q, wr, &wr);
 		full = q->wr_head - q->wr_done >= q->max_wr;
 		pthread_mutex_unlock(&q->lock);
 		dev_enlist(dev, q);
 		if (err && full) {
-			err = make_space(q);
+			err = post_make_space(q, 0);
 		} else if (!err && wr) {
 			err = post_around(q, wr);
 			wr = err ? wr : wr->next;
@@ -190,7 +212,7 @@ static bool become_watched(struct qp *q)
 	return true;
 }
 
-static int post_auto(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+bool post_stays_watched(struct qp *q, const struct ibv_send_wr *wr)
 {
 	bool huge, watched;
 
@@ -204,10 +226,15 @@ static int post_auto(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **
 		watched = become_watched(q);
 	}
 	pthread_mutex_unlock(&q->lock);
-	if (!watched)
+	return watched;
+}
+
+static int post_auto(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	if (!post_stays_watched(q, wr))
 		return post_managed(q, wr, bad);
 	count_post(q);
-	return q->real_post(q->ibv, wr, bad);
+	return post_native(q, wr, bad);
 }
 
 /* Everything but a bypass QP found at first sight. */
@@ -215,6 +242,7 @@ static __attribute__((noinline)) int post_slow(struct ibv_qp *ibv, struct ibv_se
 					       struct ibv_send_wr **bad)
 {
 	struct qp *q = qp_of(ibv);
+	int err;
 
 	if (!q)
 		return post_unknown(ibv, wr, bad);
@@ -225,9 +253,10 @@ static __attribute__((noinline)) int post_slow(struct ibv_qp *ibv, struct ibv_se
 	}
 	if (!wr) /* the provider knows what to say */
 		return q->real_post(ibv, wr, bad);
-	if (shim.cfg.cls == RNICE_CLASS_AUTO)
-		return post_auto(q, wr, bad);
-	return post_managed(q, wr, bad);
+	wr_enter(q);
+	err = shim.cfg.cls == RNICE_CLASS_AUTO ? post_auto(q, wr, bad) : post_managed(q, wr, bad);
+	wr_leave(q);
+	return err;
 }
 
 int hook_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)

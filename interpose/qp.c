@@ -12,7 +12,7 @@
 /* ---- which mode ---- */
 
 /* Why a QP cannot be managed although the process is; RNICE_UNC_KINDS if it can. */
-static enum rnice_uncontrolled obstacle(const struct ibv_qp_init_attr *attr, bool wr_api)
+static enum rnice_uncontrolled obstacle(const struct ibv_qp_init_attr *attr, uint64_t send_ops)
 {
 	struct cq *scq = cq_of(attr->send_cq);
 
@@ -25,7 +25,7 @@ static enum rnice_uncontrolled obstacle(const struct ibv_qp_init_attr *attr, boo
 	default:
 		return RNICE_UNC_QP_TYPE;
 	}
-	if (wr_api)
+	if (send_ops & ~(uint64_t)WR_RECORDED)
 		return RNICE_UNC_WR_API;
 	if (!scq || load_relaxed(&scq->handed_out))
 		return RNICE_UNC_DIRECT;
@@ -78,6 +78,7 @@ static void free_qp(struct qp *q)
 	if (q->activity && q->activity != &q->unseen)
 		rnice_port_activity_release(port, q->activity);
 	pthread_mutex_destroy(&q->lock);
+	wr_free(q);
 	sendq_free(q);
 	free(q);
 }
@@ -196,6 +197,7 @@ static void finish(struct qp *q, struct ibv_qp *ibv, struct ibv_qp_cap *cap)
 		return;
 	}
 	link_qp(q);
+	wr_attach(q);
 	count_users(q, 1);
 	rnice_port_count(port, RNICE_CTR_QPS, 1);
 	if (load_relaxed(&q->mode) == QP_MANAGED)
@@ -204,11 +206,29 @@ static void finish(struct qp *q, struct ibv_qp *ibv, struct ibv_qp_cap *cap)
 		progress_start();
 }
 
+/* @ex: the same attributes if they are extended ones, else NULL. */
+static struct qp *new_with(struct ctx *ctx, const struct ibv_qp_init_attr *attr,
+			   const struct ibv_qp_init_attr_ex *ex, enum rnice_uncontrolled why)
+{
+	bool wr_api = ex && ex->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	struct qp *q;
+
+	if (why == RNICE_UNC_KINDS)
+		why = obstacle(attr, wr_api ? ex->send_ops_flags : 0);
+	q = new_qp(ctx, attr, why);
+	if (q && wr_api && wr_prepare(q, ex->send_ops_flags)) {
+		free_qp(q);
+		return NULL;
+	}
+	return q;
+}
+
 /*
  * @make creates the QP by the attributes that @attr is the beginning of. If the provider cannot
  * make the queue deeper than the program wants it, it is asked again for the program's own depth.
  */
-static struct ibv_qp *create(struct ctx *ctx, struct ibv_qp_init_attr *attr, bool wr_api,
+static struct ibv_qp *create(struct ctx *ctx, struct ibv_qp_init_attr *attr,
+			     const struct ibv_qp_init_attr_ex *ex, enum rnice_uncontrolled why,
 			     struct ibv_qp *(*make)(void *), void *arg)
 {
 	uint32_t asked = attr->cap.max_send_wr;
@@ -216,7 +236,7 @@ static struct ibv_qp *create(struct ctx *ctx, struct ibv_qp_init_attr *attr, boo
 	struct qp *q;
 
 	pthread_mutex_lock(&shim.registry);
-	q = new_qp(ctx, attr, obstacle(attr, wr_api));
+	q = new_with(ctx, attr, ex, why);
 	if (q)
 		deepen(q, &attr->cap);
 	ibv = make(arg);
@@ -253,7 +273,7 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	if (!ctx)
 		return real()->ibv_create_qp(pd, attr);
 	/* cppcheck-suppress returnDanglingLifetime ; what @make returns is not its argument */
-	return create(ctx, attr, false, call_create_qp, &call);
+	return create(ctx, attr, NULL, RNICE_UNC_KINDS, call_create_qp, &call);
 }
 
 struct create_qp_ex_call {
@@ -269,13 +289,19 @@ static struct ibv_qp *call_create_qp_ex(void *arg)
 }
 
 /* The first fields of the extended attributes are those of the plain ones (verbs.h). */
+struct ibv_qp *qp_create_extended(struct ctx *ctx, struct ibv_qp_init_attr_ex *attr,
+				  enum rnice_uncontrolled why, struct ibv_qp *(*make)(void *),
+				  void *arg)
+{
+	return create(ctx, (struct ibv_qp_init_attr *)attr, attr, why, make, arg);
+}
+
 struct ibv_qp *hook_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
 	struct create_qp_ex_call call = {.ctx = ctx_of(context), .attr = attr};
-	bool wr_api = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 
 	/* cppcheck-suppress returnDanglingLifetime ; as above */
-	return create(call.ctx, (struct ibv_qp_init_attr *)attr, wr_api, call_create_qp_ex, &call);
+	return qp_create_extended(call.ctx, attr, RNICE_UNC_KINDS, call_create_qp_ex, &call);
 }
 
 void qp_adopt(struct ibv_qp *ibv, const struct ibv_qp_init_attr *attr, enum rnice_uncontrolled why)
@@ -297,7 +323,8 @@ void qp_adopt(struct ibv_qp *ibv, const struct ibv_qp_init_attr *attr, enum rnic
 void qp_hand_out(struct qp *q)
 {
 	if (q->may_manage) {
-		qp_push_out(q);
+		qp_push_out(q, 0);
+		wr_hand_out(q);
 		pthread_mutex_lock(&q->lock);
 		if (load_relaxed(&q->mode) == QP_MANAGED)
 			rnice_port_count(q->ctx->dev->port, RNICE_CTR_MANAGED_QPS, -1);
@@ -391,23 +418,45 @@ static int modify_to_reset(struct qp *q, struct ibv_qp_attr *attr, int mask)
 	return err;
 }
 
-EXPORT int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
+static int modify(struct qp *q, struct ibv_qp_attr *attr, int mask)
 {
-	struct qp *q = qp_of(ibv);
 	int err;
 
-	if (q && mask & IBV_QP_PATH_MTU && attr->path_mtu >= IBV_MTU_256 &&
-	    attr->path_mtu <= IBV_MTU_4096)
-		rnice_port_set_mtu(q->ctx->dev->port, 128u << attr->path_mtu);
-	if (!q || !q->may_manage || !(mask & IBV_QP_STATE))
-		return real()->ibv_modify_qp(ibv, attr, mask);
+	if (!q->may_manage || !(mask & IBV_QP_STATE))
+		return real()->ibv_modify_qp(q->ibv, attr, mask);
 	if (attr->qp_state == IBV_QPS_ERR)
 		return modify_to_error(q, attr, mask);
 	if (attr->qp_state == IBV_QPS_RESET)
 		return modify_to_reset(q, attr, mask);
-	err = real()->ibv_modify_qp(ibv, attr, mask);
+	err = real()->ibv_modify_qp(q->ibv, attr, mask);
 	if (!err)
 		store_relaxed(&q->state, attr->qp_state);
+	return err;
+}
+
+/* libmlx5 sets wr_complete anew at RESET and RTS: no batch may be under way then. */
+static bool changes_functions(const struct ibv_qp_attr *attr, int mask)
+{
+	return mask & IBV_QP_STATE &&
+	       (attr->qp_state == IBV_QPS_RESET || attr->qp_state == IBV_QPS_RTS);
+}
+
+EXPORT int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
+{
+	struct qp *q = qp_of(ibv);
+	bool held;
+	int err;
+
+	if (!q)
+		return real()->ibv_modify_qp(ibv, attr, mask);
+	if (mask & IBV_QP_PATH_MTU && attr->path_mtu >= IBV_MTU_256 &&
+	    attr->path_mtu <= IBV_MTU_4096)
+		rnice_port_set_mtu(q->ctx->dev->port, 128u << attr->path_mtu);
+	held = changes_functions(attr, mask) && wr_hold(q);
+	err = modify(q, attr, mask);
+	wr_patch(q);
+	if (held)
+		wr_leave(q);
 	return err;
 }
 
@@ -509,14 +558,34 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ibv)
 
 /* ---- what goes past post_send and would overtake the queue ---- */
 
+static int bind_past_queue(struct ctx *ctx, struct qp *q, struct ibv_mw *mw,
+			   struct ibv_mw_bind *bind)
+{
+	struct ibv_send_wr as_wr = {.send_flags = bind->send_flags};
+	int err;
+
+	post_past_queue(q, &as_wr);
+	err = ctx->ops.bind_mw(q->ibv, mw, bind);
+	if (err)
+		post_refused(q, &as_wr);
+	return err;
+}
+
 int hook_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
 	struct ctx *ctx = ctx_of(ibv->context);
 	struct qp *q = qp_of(ibv);
+	int err;
 
-	if (q && load_relaxed(&q->mode) == QP_MANAGED && qp_push_out(q))
-		return ENOMEM;
-	return ctx->ops.bind_mw(ibv, mw, bind);
+	if (!q || load_relaxed(&q->mode) == QP_BYPASS)
+		return ctx->ops.bind_mw(ibv, mw, bind);
+	wr_enter(q);
+	if (load_relaxed(&q->mode) == QP_MANAGED && qp_push_out(q, 1))
+		err = ENOMEM;
+	else
+		err = bind_past_queue(ctx, q, mw, bind);
+	wr_leave(q);
+	return err;
 }
 
 static bool has_queue(struct qp *q)
@@ -539,7 +608,7 @@ EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 		pthread_mutex_lock(&shim.registry);
 		for (q = ctx->qps; q; q = q->ctx_next)
 			if (q->may_manage && q->type == IBV_QPT_UD && has_queue(q))
-				qp_push_out(q);
+				qp_push_out(q, 0);
 		pthread_mutex_unlock(&shim.registry);
 	}
 	return real()->ibv_destroy_ah(ah);

@@ -36,7 +36,8 @@
 	X(ibv_query_qp, "IBVERBS_1.1", int,                                                       \
 	  (struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *))                \
 	X(ibv_destroy_qp, "IBVERBS_1.1", int, (struct ibv_qp *))                                  \
-	X(ibv_destroy_ah, "IBVERBS_1.1", int, (struct ibv_ah *))
+	X(ibv_destroy_ah, "IBVERBS_1.1", int, (struct ibv_ah *))                                  \
+	X(ibv_qp_to_qp_ex, "IBVERBS_1.6", struct ibv_qp_ex *, (struct ibv_qp *))
 
 struct real {
 #define X(name, version, ret, params) ret(*name) params;

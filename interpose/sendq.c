@@ -29,6 +29,12 @@ static uint64_t random_base(const struct qp *q)
 	return r;
 }
 
+/* One at least: inline data of ibv_wr_* is described by an SGE, whatever max_sge is. */
+static size_t slot_sge_bytes(const struct qp *q)
+{
+	return (q->max_sge ? q->max_sge : 1) * sizeof(struct ibv_sge);
+}
+
 int sendq_init(struct qp *q, const struct ibv_qp_cap *cap, uint32_t real_depth)
 {
 	uint32_t wrs = pow2_at_least(q->max_wr ? q->max_wr : 1);
@@ -36,14 +42,14 @@ int sendq_init(struct qp *q, const struct ibv_qp_cap *cap, uint32_t real_depth)
 
 	q->max_sge = cap->max_send_sge;
 	q->max_inline = cap->max_inline_data;
-	q->stride =
-		(sizeof(struct swr) + q->max_sge * sizeof(struct ibv_sge) + q->max_inline + 63) &
-		~(size_t)63;
+	q->stride = (sizeof(struct swr) + slot_sge_bytes(q) + q->max_inline + 63) & ~(size_t)63;
 	q->slots = calloc(wrs, q->stride);
 	q->chunks = calloc(cks, sizeof(*q->chunks));
 	q->chain_sges =
 		calloc((size_t)RNICE_CHAIN * (q->max_sge ? q->max_sge : 1), sizeof(*q->chain_sges));
-	if (!q->slots || !q->chunks || !q->chain_sges) {
+	if (q->batch)
+		q->nat_upto = calloc(cks, sizeof(*q->nat_upto));
+	if (!q->slots || !q->chunks || !q->chain_sges || (q->batch && !q->nat_upto)) {
 		sendq_free(q);
 		return ENOMEM;
 	}
@@ -59,6 +65,8 @@ void sendq_free(struct qp *q)
 	free(q->slots);
 	free(q->chunks);
 	free(q->chain_sges);
+	free(q->nat_upto);
+	q->nat_upto = NULL;
 	q->slots = NULL;
 	q->chunks = NULL;
 	q->chain_sges = NULL;
@@ -69,9 +77,14 @@ struct swr *sendq_slot(const struct qp *q, uint64_t n)
 	return (struct swr *)(q->slots + (n & q->wr_mask) * q->stride);
 }
 
-static struct ibv_sge *slot_sges(struct swr *w)
+struct ibv_sge *sendq_sges(struct swr *w)
 {
 	return (struct ibv_sge *)(w + 1);
+}
+
+char *sendq_payload(const struct qp *q, struct swr *w)
+{
+	return (char *)(w + 1) + slot_sge_bytes(q);
 }
 
 static bool inline_payload(const struct ibv_send_wr *wr)
@@ -82,8 +95,8 @@ static bool inline_payload(const struct ibv_send_wr *wr)
 /* The payload of an inline WR belongs to the program again when post returns: copy it. */
 static void copy_inline(struct qp *q, struct swr *w, const struct ibv_send_wr *wr)
 {
-	struct ibv_sge *sge = slot_sges(w);
-	char *to = (char *)(sge + q->max_sge);
+	struct ibv_sge *sge = sendq_sges(w);
+	char *to = sendq_payload(q, w);
 	int i;
 
 	for (i = 0; i < wr->num_sge; i++) {
@@ -109,6 +122,25 @@ static int check(const struct qp *q, const struct ibv_send_wr *wr, uint64_t leng
 	return 0;
 }
 
+void sendq_commit(struct qp *q, uint32_t n)
+{
+	struct rnice_port *port = q->ctx->dev->port;
+	int64_t bytes = 0;
+	struct swr *w;
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		w = sendq_slot(q, q->wr_head + i);
+		bytes += (int64_t)w->length;
+		if ((q->wr_head + i) % RNICE_SAMPLE_EVERY == 0)
+			w->t0 = now_ns();
+	}
+	q->wr_head += n;
+	atomic_fetch_add(&shim.work, n); /* seq_cst: see progress_wake() */
+	rnice_port_count(port, RNICE_CTR_WRS, n);
+	rnice_port_count(port, RNICE_CTR_QUEUED_BYTES, bytes);
+}
+
 int sendq_capture(struct qp *q, const struct ibv_send_wr *wr)
 {
 	uint64_t length;
@@ -128,21 +160,56 @@ int sendq_capture(struct qp *q, const struct ibv_send_wr *wr)
 	memset(w, 0, sizeof(*w));
 	w->wr = *wr;
 	w->wr.next = NULL;
-	w->wr.sg_list = slot_sges(w);
+	w->wr.sg_list = sendq_sges(w);
 	if (wr->num_sge)
-		memcpy(slot_sges(w), wr->sg_list, (size_t)wr->num_sge * sizeof(*wr->sg_list));
+		memcpy(sendq_sges(w), wr->sg_list, (size_t)wr->num_sge * sizeof(*wr->sg_list));
 	if (inline_payload(wr))
 		copy_inline(q, w, wr);
 	w->length = length;
 	w->signaled = q->all_signaled || wr->send_flags & IBV_SEND_SIGNALED;
 	w->cuttable = plan_cuttable(q->type, wr->opcode, shim.cfg.cut_imm);
-	if (q->wr_head % RNICE_SAMPLE_EVERY == 0)
-		w->t0 = now_ns();
-	q->wr_head++;
-	atomic_fetch_add(&shim.work, 1); /* seq_cst: see progress_wake() */
-	rnice_port_count(q->ctx->dev->port, RNICE_CTR_WRS, 1);
-	rnice_port_count(q->ctx->dev->port, RNICE_CTR_QUEUED_BYTES, (int64_t)length);
+	sendq_commit(q, 1);
 	return 0;
+}
+
+/*
+ * libmlx5 must never be asked to build into a full SQ: the builder then notes the error, but it and
+ * its setters go on writing, over the WQE that was built last, and if that is already posted, the
+ * NIC may read it so. Hence the exact count of what is in there.
+ */
+static bool signals(const struct qp *q, const struct ibv_send_wr *wr)
+{
+	return q->all_signaled || wr->send_flags & IBV_SEND_SIGNALED;
+}
+
+void sendq_native(struct qp *q, const struct ibv_send_wr *wr)
+{
+	for (; wr; wr = wr->next) {
+		q->nat_head++;
+		if (!signals(q, wr))
+			continue;
+		q->nat_upto[q->sig_head++ & q->ck_mask] = q->nat_head;
+		atomic_fetch_add(&q->scq->inside, 1); /* so that its completion passes us */
+	}
+}
+
+void sendq_native_undo(struct qp *q, const struct ibv_send_wr *wr)
+{
+	for (; wr; wr = wr->next) {
+		q->nat_head--;
+		if (!signals(q, wr))
+			continue;
+		q->sig_head--;
+		atomic_fetch_sub(&q->scq->inside, 1);
+	}
+}
+
+void sendq_native_done(struct qp *q)
+{
+	if (q->sig_done == q->sig_head)
+		return;
+	q->nat_done = q->nat_upto[q->sig_done++ & q->ck_mask];
+	sub_relaxed(&q->scq->inside, 1);
 }
 
 /* Bytes of queued WRs that were not cut yet leave the books. */
@@ -178,6 +245,9 @@ void sendq_reset(struct qp *q)
 	}
 	forget_queued(q);
 	q->wr_done = q->wr_cut = q->wr_head;
+	q->nat_done = q->nat_head;
+	sub_relaxed(&q->scq->inside, (uint32_t)(q->sig_head - q->sig_done));
+	q->sig_done = q->sig_head;
 	q->loose = 0;
 	q->loose_bytes = 0;
 	q->failed = false;

@@ -4,10 +4,12 @@
  *
  * Locks, in the order in which they may be taken:
  *
- *	batch -> registry -> cq->lock -> port->pump_lock -> qp->lock
+ *	region -> batch -> registry -> cq->lock -> port->pump_lock -> qp->lock
  *					-> { port->list_lock, channel->lock }
  *
+ *	region		posting to a QP made for ibv_wr_*, from its wr_start on; see wr.h
  *	batch		the program polls an extended CQ, or is between start_poll and end_poll
+ *			(it may also enter a region there: we take neither inside the other)
  *	registry	objects come and go; the progress thread holds it while it looks at them
  *	cq->lock	polling the real CQ, sorting what came, the soft queue in front of it
  *	port->pump_lock	who hands chunks to the NIC now; taken with trylock on the data path
@@ -63,6 +65,7 @@ struct ctx;
 struct cq;
 struct cq_ex;
 struct qp;
+struct wr_batch;
 
 /* One device as this process sees it; shared by all its contexts. Never freed. */
 struct dev {
@@ -97,6 +100,10 @@ struct ctx {
 	bool invalid_is_enomem;	   /* errno for too many SGEs or too much inline data */
 	uint32_t flush_vendor_err; /* what the NIC puts into flushed completions */
 	bool breaks_next_poll;	   /* librxe: unlocks twice when there is no next entry */
+	/* what ibv_wr_complete() returns for that, and for a full queue */
+	int wr_invalid, wr_full;
+	bool wr_list_unsafe;  /* wr_set_sge_list gets unequal lengths wrong (librxe 44) */
+	unsigned int wr_mark; /* a bit in wr_flags that the provider does not look at; or 0 */
 };
 
 /*
@@ -177,10 +184,11 @@ enum qp_mode {
 
 /* What one WR in the NIC stands for. */
 struct chunk {
-	uint64_t bytes;	 /* accounted at the port: this piece and the loose ones before it */
-	uint64_t length; /* of this piece */
-	uint64_t posted; /* ns */
-	bool last;	 /* of its WR */
+	uint64_t bytes;	  /* accounted at the port: this piece and the loose ones before it */
+	uint64_t length;  /* of this piece */
+	uint64_t posted;  /* ns */
+	uint64_t natives; /* q->nat_head before it */
+	bool last;	  /* of its WR */
 	bool signaled;
 	bool room; /* holds a place in cq->room */
 };
@@ -192,7 +200,8 @@ struct qp {
 	uint64_t *activity; /* in the segment; a plain counter with one writer at a time */
 	_Atomic int mode;   /* enum qp_mode */
 
-	uint64_t unseen; /* what counts nowhere */
+	uint64_t unseen;	/* what counts nowhere */
+	struct wr_batch *batch; /* NULL: not made for ibv_wr_* */
 	struct ctx *ctx;
 	struct cq *scq, *rcq;
 	uint32_t qp_num; /* also when @ibv is gone */
@@ -225,6 +234,12 @@ struct qp {
 	uint64_t loose_bytes;		/* in the NIC, unsignaled and not accounted yet */
 	uint32_t loose;			/* chunks since the last signaled one */
 	enum ibv_wc_status fail_status; /* of the first WR to be flushed; 0: as the rest */
+	/*
+	 * What went to the real SQ past the queue, of QPs made for ibv_wr_*: WRs, and for each
+	 * signaled one the count up to it (& ck_mask).
+	 */
+	uint64_t nat_head, nat_done, sig_head, sig_done;
+	uint64_t *nat_upto;
 	bool dying;
 	struct qp *cq_next;  /* in scq->qps, under scq->lock */
 	struct qp *ctx_next; /* in ctx->qps, under registry */
@@ -345,6 +360,13 @@ struct ibv_qp *hook_create_qp_ex(struct ibv_context *ibv, struct ibv_qp_init_att
 void qp_adopt(struct ibv_qp *ibv, const struct ibv_qp_init_attr *attr, enum rnice_uncontrolled why);
 /* The program writes to the QP's memory itself from now on; registry held. */
 void qp_hand_out(struct qp *q);
+/*
+ * @make creates the QP by @attr, in which max_send_wr may be larger meanwhile. @why is what keeps
+ * it from being managed, as far as the caller knows; RNICE_UNC_KINDS: nothing.
+ */
+struct ibv_qp *qp_create_extended(struct ctx *ctx, struct ibv_qp_init_attr_ex *attr,
+				  enum rnice_uncontrolled why, struct ibv_qp *(*make)(void *),
+				  void *arg);
 void qp_abandon(struct qp *q); /* its context is closed; registry held */
 int hook_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 
@@ -356,20 +378,85 @@ struct ibv_qp *hook_open_qp(struct ibv_context *context, struct ibv_qp_open_attr
 
 /* post.c */
 int hook_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+/* Remember the WR about to be posted, for the poll that will see it. */
+void post_sample(struct qp *q, uint64_t wr_id);
+/*
+ * Nothing is cut or held back before RTS or after an error, where the provider decides what a post
+ * means; but what is queued stays ahead. q->lock held.
+ */
+bool post_is_plain(struct qp *q);
+/* Class auto: classify the QP by @wr, too. True if it is on the bypass then. */
+bool post_stays_watched(struct qp *q, const struct ibv_send_wr *wr);
+/* @wr is about to go to the provider past the queue; and it was refused from there on. */
+void post_past_queue(struct qp *q, const struct ibv_send_wr *wr);
+void post_refused(struct qp *q, const struct ibv_send_wr *wr);
+/* Room for one WR behind the queue and @more others: look whether the NIC is further. 0, ENOMEM. */
+int post_make_space(struct qp *q, uint32_t more);
+
+/* One writer at a time: threads that share a QP may lose a count, which only says "active". */
+static inline uint64_t count_post(struct qp *q)
+{
+	uint64_t n = __atomic_load_n(q->activity, __ATOMIC_RELAXED) + 1;
+
+	__atomic_store_n(q->activity, n, __ATOMIC_RELAXED);
+	return n;
+}
+
+/* wr.c, wr_replay.c */
+
+/* What can be recorded, of IBV_QP_EX_WITH_*. */
+#define WR_RECORDED                                                                             \
+	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | \
+	 IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |                              \
+	 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |              \
+	 IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV |     \
+	 IBV_QP_EX_WITH_ATOMIC_WRITE)
+
+int wr_prepare(struct qp *q, uint64_t send_ops); /* 0 or ENOMEM */
+void wr_attach(struct qp *q);			 /* the QP was made; registry held */
+void wr_patch(struct qp *q);	/* again, for providers that change their functions */
+void wr_free(struct qp *q);	/* registry held */
+void wr_hand_out(struct qp *q); /* the provider's functions for good; nothing is queued */
+void wr_child(void);		/* after fork: gives inherited QPs back to the provider */
+/* Keep posters out while the provider changes its functions. True: wr_leave() must follow. */
+bool wr_hold(struct qp *q);
+void wr_enter(struct qp *q); /* like a region, for what else posts to the QP */
+void wr_leave(struct qp *q);
+/* The program is between start and complete: nothing is replayed now. q->lock held. */
+bool wr_in_region(struct qp *q, uint64_t now);
+/* A chain of recorded WRs as real_post() would take it. q->lock held. */
+int wr_post_chain(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 
 /* sendq.c; qp->lock held unless said otherwise */
 int sendq_init(struct qp *q, const struct ibv_qp_cap *cap, uint32_t real_depth);
 void sendq_free(struct qp *q);
 struct swr *sendq_slot(const struct qp *q, uint64_t n);
 int sendq_capture(struct qp *q, const struct ibv_send_wr *wr);
+struct ibv_sge *sendq_sges(struct swr *w);		/* at least one */
+char *sendq_payload(const struct qp *q, struct swr *w); /* q->max_inline bytes */
+void sendq_commit(struct qp *q, uint32_t n); /* the @n slots behind the head are filled */
+/*
+ * Posted past the queue to a QP made for ibv_wr_*, or about to be; refused after all; and one of
+ * the signaled ones is done.
+ */
+void sendq_native(struct qp *q, const struct ibv_send_wr *wr);
+void sendq_native_undo(struct qp *q, const struct ibv_send_wr *wr);
+void sendq_native_done(struct qp *q);
+static inline uint64_t sendq_inside(const struct qp *q) /* WRs in the real SQ */
+{
+	return q->ck_head - q->ck_done + q->nat_head - q->nat_done;
+}
 void sendq_reset(struct qp *q); /* forget everything, give bytes and room back */
 
 /* issue.c */
 void dev_enlist(struct dev *dev, struct qp *q); /* wants to send */
 void dev_delist(struct dev *dev, struct qp *q); /* pump_lock held */
 void dev_pump(struct dev *dev);
-/* Put the whole queue into the NIC whatever the window says; no lock held. 0, or ETIMEDOUT. */
-int qp_push_out(struct qp *q);
+/*
+ * Put the whole queue into the NIC whatever the window says, and leave room for @more WRs in the
+ * real SQ if that can be; no lock held but the batch's. 0, or ETIMEDOUT.
+ */
+int qp_push_out(struct qp *q, uint32_t more);
 
 /* complete.c; cq->lock held */
 void complete_wc(struct cq *cq, const struct ibv_wc *wc, uint64_t now);

@@ -79,6 +79,7 @@ static void child_after_fork(void)
 	shim.seg = NULL;
 	shim.proc = NULL;
 	shim.devs = NULL;
+	wr_child();
 	table_forget(&shim.qps); /* inherited objects are native from here on */
 	table_forget(&shim.cqs);
 	table_forget(&shim.channels);

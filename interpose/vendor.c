@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Creators of CQs and QPs that vendors' libraries have beside verbs. Their CQs may stand behind one
- * of our completion channels, and their QPs are counted: rnice cannot cut what is posted through
- * them.
+ * of our completion channels, and their QPs are managed like others, unless they are for what only
+ * the vendor's own functions can post: those are counted.
  *
  * The vendors' libraries are looked up when such a function is called, never linked.
  */
@@ -27,15 +27,15 @@ static void *behind(const char *name, const char *version)
 /* NULL with errno, or the vendor's function. */
 #define BEHIND(function, version) ((__typeof__(&function))behind(#function, version))
 
-/* ---- CQs ---- */
-
 struct create_call {
 	void *function;
 	struct ibv_context *context;
-	struct ibv_cq_init_attr_ex *attr;
-	void *more;
+	void *attr; /* struct ibv_cq_init_attr_ex or ibv_qp_init_attr_ex */
+	void *more; /* the vendor's */
 	uint32_t more_len;
 };
+
+/* ---- CQs ---- */
 
 static struct ibv_cq_ex *call_mlx5(void *arg)
 {
@@ -97,52 +97,106 @@ EXPORT struct ibv_cq_ex *efadv_create_cq(struct ibv_context *ibvctx,
 
 /* ---- QPs ---- */
 
-static struct ibv_qp *counted(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr)
+static struct ibv_qp *make_mlx5(void *arg)
 {
-	if (qp)
-		qp_adopt(qp, attr, RNICE_UNC_DIRECT);
-	return qp;
+	struct create_call *c = arg;
+
+	__typeof__(&mlx5dv_create_qp) create = (__typeof__(&mlx5dv_create_qp))c->function;
+
+	return create(c->context, c->attr, c->more);
 }
 
-/* The first fields of the extended attributes are those of the plain ones (verbs.h). */
-static struct ibv_qp *counted_ex(struct ibv_qp *qp, const struct ibv_qp_init_attr_ex *attr)
+static struct ibv_qp *make_mlx4(void *arg)
 {
-	return counted(qp, (const struct ibv_qp_init_attr *)attr);
+	struct create_call *c = arg;
+
+	__typeof__(&mlx4dv_create_qp) create = (__typeof__(&mlx4dv_create_qp))c->function;
+
+	return create(c->context, c->attr, c->more);
+}
+
+static struct ibv_qp *make_efa(void *arg)
+{
+	struct create_call *c = arg;
+
+	__typeof__(&efadv_create_qp_ex) create = (__typeof__(&efadv_create_qp_ex))c->function;
+
+	return create(c->context, c->attr, c->more, c->more_len);
+}
+
+static struct ibv_qp *create_qp(struct create_call *c, enum rnice_uncontrolled why,
+				struct ibv_qp *(*make)(void *))
+{
+	struct ctx *ctx = ctx_of(c->context);
+
+	if (!c->function)
+		return NULL;
+	return ctx ? qp_create_extended(ctx, c->attr, why, make, c) : make(c);
+}
+
+/* DC, and builders of mlx5dv's own, which nobody can record. */
+static enum rnice_uncontrolled mlx5_obstacle(const struct mlx5dv_qp_init_attr *attr)
+{
+	if (!attr || !(attr->comp_mask & ~(uint64_t)MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS))
+		return RNICE_UNC_KINDS;
+	return RNICE_UNC_DIRECT;
 }
 
 EXPORT struct ibv_qp *mlx5dv_create_qp(struct ibv_context *context,
 				       struct ibv_qp_init_attr_ex *qp_attr,
 				       struct mlx5dv_qp_init_attr *mlx5_qp_attr)
 {
-	__typeof__(&mlx5dv_create_qp) create = BEHIND(mlx5dv_create_qp, "MLX5_1.3");
+	struct create_call c = {BEHIND(mlx5dv_create_qp, "MLX5_1.3"), context, qp_attr,
+				mlx5_qp_attr, 0};
 
-	return create ? counted_ex(create(context, qp_attr, mlx5_qp_attr), qp_attr) : NULL;
+	return create_qp(&c, mlx5_obstacle(mlx5_qp_attr), make_mlx5);
 }
 
 EXPORT struct ibv_qp *mlx4dv_create_qp(struct ibv_context *context,
 				       struct ibv_qp_init_attr_ex *attr,
 				       struct mlx4dv_qp_init_attr *mlx4_qp_attr)
 {
-	__typeof__(&mlx4dv_create_qp) create = BEHIND(mlx4dv_create_qp, "MLX4_1.0");
+	struct create_call c = {BEHIND(mlx4dv_create_qp, "MLX4_1.0"), context, attr, mlx4_qp_attr,
+				0};
 
-	return create ? counted_ex(create(context, attr, mlx4_qp_attr), attr) : NULL;
+	return create_qp(&c, RNICE_UNC_KINDS, make_mlx4);
 }
 
 EXPORT struct ibv_qp *efadv_create_qp_ex(struct ibv_context *ibvctx,
 					 struct ibv_qp_init_attr_ex *attr_ex,
 					 struct efadv_qp_init_attr *efa_attr, uint32_t inlen)
 {
-	__typeof__(&efadv_create_qp_ex) create = BEHIND(efadv_create_qp_ex, "EFA_1.1");
+	struct create_call c = {BEHIND(efadv_create_qp_ex, "EFA_1.1"), ibvctx, attr_ex, efa_attr,
+				inlen};
 
-	return create ? counted_ex(create(ibvctx, attr_ex, efa_attr, inlen), attr_ex) : NULL;
+	return create_qp(&c, RNICE_UNC_KINDS, make_efa);
 }
 
 EXPORT struct ibv_qp *efadv_create_driver_qp(struct ibv_pd *ibvpd, struct ibv_qp_init_attr *attr,
 					     uint32_t driver_qp_type)
 {
 	__typeof__(&efadv_create_driver_qp) create = BEHIND(efadv_create_driver_qp, "EFA_1.0");
+	struct ibv_qp *qp = create ? create(ibvpd, attr, driver_qp_type) : NULL;
 
-	return create ? counted(create(ibvpd, attr, driver_qp_type), attr) : NULL;
+	if (qp)
+		qp_adopt(qp, attr, RNICE_UNC_DIRECT);
+	return qp;
+}
+
+/* libmlx5 sets wr_complete anew here, as in modify_qp. */
+EXPORT int mlx5dv_devx_qp_modify(struct ibv_qp *qp, const void *in, size_t inlen, void *out,
+				 size_t outlen)
+{
+	__typeof__(&mlx5dv_devx_qp_modify) modify = BEHIND(mlx5dv_devx_qp_modify, "MLX5_1.8");
+	struct qp *q = qp_of(qp);
+	int err;
+
+	if (!modify)
+		return EOPNOTSUPP;
+	err = modify(qp, in, inlen, out, outlen);
+	if (q)
+		wr_patch(q);
+	return err;
 }
 
 /* ---- receive work queues: nothing to control ---- */
