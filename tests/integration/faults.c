@@ -378,11 +378,14 @@ static const struct {
 	{"rough-peer-to-reset", case_rough_peer_to_reset, true},
 };
 
+enum vu_post faults_api;
+
 int main(int argc, char **argv)
 {
-	const char *only = NULL;
+	const char *only = NULL, *api = "send";
 	bool list = false, rough = false;
 	const struct vu_opt opts[] = {
+		{"api", VU_OPT_STR, &api, "how to post: send, wr (ibv_wr_*) or mixed"},
 		{"case", VU_OPT_STR, &only, "run this case only"},
 		{"rough", VU_OPT_FLAG, &rough,
 		 "also the cases that rxe 6.1 does not survive (resets under load)"},
@@ -393,6 +396,7 @@ int main(int argc, char **argv)
 	vu.timeout = 120;
 	vu_parse(argc, argv, "faults", "the completions of work requests that fail", opts,
 		 VU_ARRAY(opts));
+	faults_api = vu_post_of(api);
 	for (size_t i = 0; i < VU_ARRAY(cases); i++) {
 		if (list) {
 			puts(cases[i].name);

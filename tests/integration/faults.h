@@ -9,6 +9,8 @@
 #define MEM (8u << 20)
 #define ID0 0x1000 /* wr_id of the first WR */
 #define BIT(status) (1u << (status))
+extern enum vu_post faults_api;
+
 #define QUIET 3.0 /* seconds without a completion after which none is expected any more */
 
 /* One WR of a batch. */

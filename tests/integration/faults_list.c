@@ -22,6 +22,7 @@ void open_run(struct run *r, const char *name)
 					.recv_wr = MAX_WR,
 					.sge = 3,
 					.cqe = 2 * MAX_WR,
+					.post = faults_api,
 					.link = &r->link};
 }
 
@@ -68,9 +69,22 @@ static int job_sges(const struct job *j, struct ibv_sge *sge)
 	return j->len ? 3 : 0;
 }
 
+/* librxe's builders cannot do unequal SGEs. */
+static bool use_builders(const struct run *r, const struct ibv_send_wr *wr)
+{
+	static unsigned int calls;
+
+	for (; r->p.dev[0].is_rxe && wr; wr = wr->next)
+		if (!vu_wr_can(wr))
+			return false;
+	return faults_api == VU_POST_WR || (faults_api == VU_POST_MIXED && calls++ % 2);
+}
+
 /* All of them in one chain. */
 void post_jobs(struct run *r)
 {
+	struct ibv_send_wr *bad;
+	int err;
 	struct ibv_send_wr wr[MAX_WR];
 	struct ibv_sge sge[MAX_WR][3];
 
@@ -83,7 +97,8 @@ void post_jobs(struct run *r)
 		vu_wr_remote(&wr[i], j->remote, j->rkey);
 		wr[i].next = i + 1 < r->n ? &wr[i + 1] : NULL;
 	}
-	vu_must_post(r->p.qp[0].qp, wr);
+	err = vu_qp_post(&r->p.qp[0], wr, &bad, use_builders(r, wr));
+	vu_check(!err, "%s: posting: %s", r->name, strerror(err));
 	memset(wr, 0xa5, sizeof(wr));
 	memset(sge, 0xa5, sizeof(sge));
 }

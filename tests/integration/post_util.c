@@ -170,7 +170,7 @@ static void make_pair_qp(struct vu_pair *p, int i, const struct vu_pair_spec *s)
 					.qp_type = IBV_QPT_RC,
 					.sq_sig_all = s->sig_all};
 
-	vu_qp_create(&p->qp[i], &p->dev[i], &init, VU_POST_SEND);
+	vu_qp_create(&p->qp[i], &p->dev[i], &init, s->post);
 }
 
 void vu_pair_make_qps(struct vu_pair *p, const struct vu_pair_spec *s)

@@ -18,7 +18,7 @@
 
 struct poster {
 	pthread_t thread;
-	struct ibv_qp *qp;
+	struct vu_qp *q;
 	uint32_t id;
 	uint64_t done; /* completions, atomically */
 	uint64_t posted;
@@ -34,6 +34,7 @@ static uint64_t nthreads = 4, count = 300, npollers = 1, max_size = 64 << 10;
 static uint64_t total; /* completions that all pollers got, atomically */
 static bool own_qps;
 static enum vu_poll how;
+static enum vu_post api;
 
 /* ---- posting ---- */
 
@@ -51,12 +52,13 @@ static void post_one(struct poster *t, struct vu_rng *r)
 	struct ibv_send_wr *bad = NULL;
 	struct ibv_send_wr wr = vu_wr(IBV_WR_RDMA_WRITE, &sge, (uint64_t)t->id << 32 | t->posted,
 				      IBV_SEND_SIGNALED);
+	bool builders = api == VU_POST_WR || (api == VU_POST_MIXED && vu_chance(r, 50));
 	int err;
 
 	vu_wr_remote(&wr, mem[1].p + t->id * SLOT, mem[1].mr->rkey);
-	while ((err = ibv_post_send(t->qp, &wr, &bad))) {
-		vu_check(err == ENOMEM && bad == &wr, "thread %u: ibv_post_send: %s", t->id,
-			 strerror(err));
+	while ((err = vu_qp_post(t->q, &wr, &bad, builders))) {
+		vu_check((err == ENOMEM || (dev[0].is_rxe && err == ENOSPC)) && bad == &wr,
+			 "thread %u: posting: %s", t->id, strerror(err));
 		sched_yield();
 	}
 	t->posted++;
@@ -112,8 +114,8 @@ static void on_wc(const struct ibv_wc *wc, uint64_t *seen)
 	vu_check(id < nthreads && (uint32_t)wc->wr_id < count,
 		 "wr_id %#" PRIx64 " was never posted", wc->wr_id);
 	t = &poster[id];
-	vu_check(wc->qp_num == t->qp->qp_num, "thread %u: qp_num %u instead of %u", id, wc->qp_num,
-		 t->qp->qp_num);
+	vu_check(wc->qp_num == t->q->qp->qp_num, "thread %u: qp_num %u instead of %u", id,
+		 wc->qp_num, t->q->qp->qp_num);
 	check_order(t, (uint32_t)wc->wr_id, &seen[id]);
 	__atomic_add_fetch(&t->done, 1, __ATOMIC_RELEASE);
 	__atomic_add_fetch(&total, 1, __ATOMIC_RELAXED);
@@ -153,7 +155,7 @@ static struct vu_qp *make_qps(uint64_t n)
 							.max_recv_sge = 1},
 						.qp_type = IBV_QPT_RC};
 
-		vu_qp_create(&q[i], &dev[i % 2], &init, VU_POST_SEND);
+		vu_qp_create(&q[i], &dev[i % 2], &init, i % 2 ? VU_POST_SEND : api);
 		if (i % 2)
 			vu_connect(&dev[0], q[i - 1].qp, &dev[1], q[i].qp, &link);
 	}
@@ -190,7 +192,7 @@ static void run(const char *what, bool own, uint64_t pollers)
 	q = make_qps(nqp);
 	for (uint64_t i = 0; i < nthreads; i++) {
 		poster[i].id = (uint32_t)i;
-		poster[i].qp = q[own ? 2 * i : 0].qp;
+		poster[i].q = &q[own ? 2 * i : 0];
 		poster[i].completed = vu_alloc(count);
 	}
 	for (uint64_t i = 0; i < pollers; i++)
@@ -214,7 +216,9 @@ static void run(const char *what, bool own, uint64_t pollers)
 int main(int argc, char **argv)
 {
 	const char *poll_name = "cq";
+	const char *api_name = "send";
 	const struct vu_opt opts[] = {
+		{"api", VU_OPT_STR, &api_name, "how to post: send, wr (ibv_wr_*) or mixed"},
 		{"threads", VU_OPT_NUM, &nthreads, "posting threads"},
 		{"count", VU_OPT_NUM, &count, "WRs of each"},
 		{"max-size", VU_OPT_NUM, &max_size, "longest WRITE"},
@@ -222,6 +226,7 @@ int main(int argc, char **argv)
 	};
 
 	vu_parse(argc, argv, "threads", "many threads on shared queues", opts, VU_ARRAY(opts));
+	api = vu_post_of(api_name);
 	vu_check(nthreads && nthreads <= MAX_THREADS, "--threads: 1 to %d", MAX_THREADS);
 	vu_check(max_size && max_size <= SLOT, "--max-size: 1 to %u", SLOT);
 	how = vu_poll_of(poll_name);

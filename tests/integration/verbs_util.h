@@ -215,6 +215,7 @@ struct vu_pair_spec {
 	int cqe;
 	int access; /* of mem[1]; 0: VU_ACCESS */
 	bool sig_all;
+	enum vu_post post;
 	const struct vu_link *link;	   /* NULL: default */
 	struct ibv_comp_channel **channel; /* [2] for the send CQs, or NULL */
 };

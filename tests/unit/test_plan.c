@@ -136,6 +136,42 @@ Test(plan, cuts_write_and_read_over_every_sg_list_shape)
 			}
 }
 
+Test(plan, cut_by_entry_no_piece_has_more_than_one_sge)
+{
+	static const uint32_t lens[] = {5000, 0, 3, 4096, 4097, 0};
+	static const uint64_t maxes[] = {1, 3, 4096, 5000, 13195};
+	struct ibv_sge sge[MAX_SGE], scratch[MAX_SGE];
+	struct ibv_send_wr out;
+	uint64_t bytes, piece;
+	struct swr w;
+
+	for (unsigned int m = 0; m < sizeof(maxes) / sizeof(maxes[0]); m++) {
+		for (int i = 0; i < 6; i++)
+			sge[i] = (struct ibv_sge){.addr = 0x10000u * (unsigned int)(i + 1),
+						  .length = lens[i]};
+		w = make(IBV_WR_RDMA_WRITE, sge, 6, 0);
+		w.by_entry = true;
+		for (bytes = 0; bytes < w.length; bytes += piece) {
+			piece = plan_piece(&w, maxes[m]);
+			cr_assert(piece && piece <= maxes[m]);
+			plan_chunk(&w, piece, &out, scratch);
+			cr_assert_eq(out.num_sge, 1);
+			cr_assert_eq(out.sg_list[0].length, piece);
+			cr_assert_eq(out.wr.rdma.remote_addr, REMOTE + bytes);
+		}
+		cr_assert_eq(bytes, w.length);
+	}
+}
+
+Test(plan, what_fits_whole_is_not_cut_by_entry)
+{
+	struct ibv_sge sge[2] = {{.addr = 0x1000, .length = 10}, {.addr = 0x2000, .length = 20}};
+	struct swr w = make(IBV_WR_RDMA_WRITE, sge, 2, 0);
+
+	w.by_entry = true;
+	cr_assert_eq(plan_piece(&w, 30), 30);
+}
+
 Test(plan, the_immediate_goes_once_with_the_last_chunk)
 {
 	struct ibv_sge sge = {.addr = 0x5000, .length = 10000, .lkey = 1};
