@@ -30,6 +30,14 @@ enum rnice_policy {
 /* Ways around verbs: leave them open and count them, or let the NIC look as if it had none. */
 enum rnice_direct { RNICE_DIRECT_ALLOW, RNICE_DIRECT_DENY };
 enum rnice_progress { RNICE_PROGRESS_AUTO, RNICE_PROGRESS_SPIN };
+enum rnice_uar_mode {			  /* which doorbell register a new QP gets */
+		      RNICE_UAR_DRIVER,	  /* the driver's choice */
+		      RNICE_UAR_SHARED,	  /* one for all QPs of a context */
+		      RNICE_UAR_BALANCED, /* threads apart, on a limited number of registers */
+		      RNICE_UAR_PER_QP,	  /* one for each QP */
+		      RNICE_UAR_AUTO /* the driver's, until threads are seen to get in each other's
+					way */
+};
 enum rnice_log_level {
 	RNICE_LOG_OFF,
 	RNICE_LOG_ERROR,
@@ -41,20 +49,22 @@ enum rnice_log_level {
 /* Where a value in force came from. */
 enum rnice_source { RNICE_FROM_DEFAULT, RNICE_FROM_ENVIRONMENT, RNICE_FROM_OPTION };
 
-#define RNICE_SETTING_COUNT 11 /* table.c does not compile with another number of rows */
+#define RNICE_SETTING_COUNT 13 /* table.c does not compile with another number of rows */
 
 struct rnice_config {
 	enum rnice_class cls;
 	enum rnice_policy policy;
 	enum rnice_progress progress;
 	enum rnice_direct direct;
+	enum rnice_uar_mode uar;
 	enum rnice_log_level log;
 	uint64_t preempt_us;
-	uint64_t chunk;	   /* bytes; 0 = auto, after finish never under RNICE_POLICY_STATIC */
-	uint64_t window;   /* bytes; likewise */
-	uint64_t rate;	   /* bytes per second of this process; 0 = unlimited */
-	bool cut_imm;	   /* may RDMA WRITE_WITH_IMM be cut */
-	char segment[256]; /* name under /dev/shm, or an absolute path; "" = rnice-<uid> */
+	uint64_t chunk;	     /* bytes; 0 = auto, after finish never under RNICE_POLICY_STATIC */
+	uint64_t window;     /* bytes; likewise */
+	uint64_t rate;	     /* bytes per second of this process; 0 = unlimited */
+	uint64_t uar_budget; /* doorbell registers that all processes of the host may reserve */
+	bool cut_imm;	     /* may RDMA WRITE_WITH_IMM be cut */
+	char segment[256];   /* name under /dev/shm, or an absolute path; "" = rnice-<uid> */
 	uint8_t source[RNICE_SETTING_COUNT]; /* enum rnice_source, by row of the table */
 };
 

@@ -198,6 +198,7 @@ const char *rnice_setting_unit(const struct rnice_setting *s)
 		[RNICE_UNIT_USEC] = "microseconds",
 		[RNICE_UNIT_BYTES] = "bytes; k, m, g, t are powers of 1024",
 		[RNICE_UNIT_RATE] = "per second, as in 100mbit, 1.5gbit, 10MB/s",
+		[RNICE_UNIT_REGISTERS] = "registers",
 	};
 
 	return units[s->unit];

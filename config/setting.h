@@ -15,7 +15,13 @@ enum rnice_setting_type {
 	RNICE_TYPE_NAME	   /* a char array: name under /dev/shm or absolute path */
 };
 
-enum rnice_unit { RNICE_UNIT_NONE, RNICE_UNIT_USEC, RNICE_UNIT_BYTES, RNICE_UNIT_RATE };
+enum rnice_unit {
+	RNICE_UNIT_NONE,
+	RNICE_UNIT_USEC,
+	RNICE_UNIT_BYTES,
+	RNICE_UNIT_RATE,
+	RNICE_UNIT_REGISTERS
+};
 
 struct rnice_setting {
 	const char *name;	  /* "RNICE_PREEMPT_US"; the long option is "preempt-us" */
@@ -64,5 +70,6 @@ uint64_t rnice_setting_number(const struct rnice_setting *s, const struct rnice_
 /* The word of an enum value, for statistics: "?" if @value is out of range. */
 const char *rnice_class_word(unsigned value);
 const char *rnice_policy_word(unsigned value);
+const char *rnice_uar_word(unsigned value);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * The table of settings. To add one: a field in struct rnice_config, a row here, one more in
  * RNICE_SETTING_COUNT; parser, `rnice config`, options, --help and man pages follow. Names that are
- * spoken for: RNICE_WEIGHT, RNICE_SLO_US, RNICE_UAR.
+ * spoken for: RNICE_WEIGHT, RNICE_SLO_US.
  */
 #include "config/setting.h"
 
@@ -13,6 +13,7 @@ static const char *const class_words[] = {"latency", "bulk", "auto", NULL};
 static const char *const policy_words[] = {"off", "observe", "preempt", "static", NULL};
 static const char *const progress_words[] = {"auto", "spin", NULL};
 static const char *const direct_words[] = {"allow", "deny", NULL};
+static const char *const uar_words[] = {"driver", "shared", "balanced", "per-qp", "auto", NULL};
 static const char *const log_words[] = {"off", "error", "warn", "info", "debug", NULL};
 static const char *const switch_words[] = {"off", "on", NULL};
 
@@ -29,6 +30,7 @@ static const char *const switch_words[] = {"off", "on", NULL};
 		enum rnice_policy: RNICE_TYPE_WORD, \
 		enum rnice_progress: RNICE_TYPE_WORD, \
 		enum rnice_direct: RNICE_TYPE_WORD, \
+		enum rnice_uar_mode: RNICE_TYPE_WORD, \
 		enum rnice_log_level: RNICE_TYPE_WORD, \
 		bool: RNICE_TYPE_SWITCH, \
 		uint64_t: RNICE_TYPE_NUMBER, \
@@ -38,6 +40,7 @@ static const char *const switch_words[] = {"off", "on", NULL};
 		enum rnice_policy: policy_words, \
 		enum rnice_progress: progress_words, \
 		enum rnice_direct: direct_words, \
+		enum rnice_uar_mode: uar_words, \
 		enum rnice_log_level: log_words, \
 		bool: switch_words, \
 		default: NULL)
@@ -81,6 +84,23 @@ const struct rnice_setting rnice_settings[] = {
 	  .help = "Interfaces of vendors that go around verbs (DevX, queues handed out by"
 		  " mlx5dv_init_obj and the like): left open and counted as uncontrolled (allow), or"
 		  " made to look unsupported, so that programs fall back to verbs (deny)." },
+	/*
+	 * The driver's choice is the default: no other one can be proven to be better for every
+	 * program. A QP on a thread domain is posted to under one lock from the building of its work
+	 * requests to the doorbell, where the driver locks the doorbell alone; so a register that two
+	 * threads share after all costs more than the driver's, and who will post is only known when
+	 * it is too late (auto guesses from the past).
+	 */
+	{ .name = "RNICE_UAR", .dflt = "driver", FIELD(uar),
+	  .help = "Which doorbell register of an mlx5 NIC a new queue pair gets: the driver's choice"
+		  " (driver), registers that threads do not share as far as possible (balanced), one for"
+		  " each queue pair (per-qp), one for all (shared, for experiments), or the driver's until"
+		  " it would share registers and then one for each thread that posts to its own queue"
+		  " pairs (auto). Without effect on other NICs." },
+	{ .name = "RNICE_UAR_BUDGET", .dflt = "512", FIELD(uar_budget),
+	  .unit = RNICE_UNIT_REGISTERS, .min = 1, .max = 65536,
+	  .help = "How many doorbell registers all rnice processes of a host together may reserve on"
+		  " one device; what is beyond goes where the driver puts it." },
 	{ .name = "RNICE_SEGMENT", .dflt = "rnice-<uid>", FIELD(segment),
 	  .help = "The shared memory through which processes coordinate: a name under /dev/shm or an"
 		  " absolute path. Processes that share a NIC must agree on it." },
@@ -94,6 +114,7 @@ _Static_assert(ARRAY_SIZE(class_words) == RNICE_CLASS_AUTO + 2, "a word for each
 _Static_assert(ARRAY_SIZE(policy_words) == RNICE_POLICY_STATIC + 2, "a word for each policy");
 _Static_assert(ARRAY_SIZE(progress_words) == RNICE_PROGRESS_SPIN + 2, "a word for each mode");
 _Static_assert(ARRAY_SIZE(direct_words) == RNICE_DIRECT_DENY + 2, "a word for each");
+_Static_assert(ARRAY_SIZE(uar_words) == RNICE_UAR_AUTO + 2, "a word for each mode");
 _Static_assert(ARRAY_SIZE(log_words) == RNICE_LOG_DEBUG + 2, "a word for each level");
 
 const char *rnice_class_word(unsigned value)
@@ -104,4 +125,9 @@ const char *rnice_class_word(unsigned value)
 const char *rnice_policy_word(unsigned value)
 {
 	return value <= RNICE_POLICY_STATIC ? policy_words[value] : "?";
+}
+
+const char *rnice_uar_word(unsigned value)
+{
+	return value <= RNICE_UAR_AUTO ? uar_words[value] : "?";
 }

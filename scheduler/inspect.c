@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "scheduler/proc.h"
+#include "scheduler/register.h"
 
 /* Words of text to a string of printable characters. */
 static void copy_text(char *out, const uint64_t *words, size_t len)
@@ -44,6 +45,7 @@ bool rnice_segment_device(const struct rnice_segment *seg, unsigned dev,
 	out->window = load_relaxed(&d->rules.total);
 	out->chunk = load_relaxed(&d->rules.chunk);
 	out->latency_active = rnice_control_protected(&c, rnice_clock_ns());
+	out->doorbells = rnice_doorbells_reserved(seg->shm, dev);
 	return true;
 }
 
@@ -77,6 +79,7 @@ bool rnice_segment_proc(const struct rnice_segment *seg, unsigned slot, struct r
 	copy_text(out->comm, s->comm, sizeof(out->comm));
 	out->cls = (uint8_t)load_relaxed(&s->cls);
 	out->policy = (uint8_t)load_relaxed(&s->policy);
+	out->uar = (uint8_t)load_relaxed(&s->uar);
 	for (unsigned d = 0; d < RNICE_MAX_DEVICES; d++) {
 		const struct shm_flow *f = &s->flow[d];
 

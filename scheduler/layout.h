@@ -16,6 +16,8 @@
  *	slot, rest      the owner; a reclaimer, until it is free   relaxed
  *	activity line   the thread that posts to its QP            relaxed load, store
  *	flow            the owner's threads                        atomic add
+ *	flow.doorbells  the owner's threads                        atomic add, sub
+ *	slot.reg        the owner's threads, one word each         relaxed store
  *
  * What excludes what: nothing. A slot has one owner at a time because owner changes by CAS only.
  * A winner of the tick that falls asleep may overlap with the next one: they then mix their
@@ -68,10 +70,11 @@ struct shm_flow {
 	/* line 2: activity beyond the lines, and of lines given back */
 	uint64_t posts;
 	uint64_t retired;
-	uint64_t used;	  /* 1: attached; 2: was */
-	uint64_t stayed;  /* sum over bytes of how long they were in the NIC, 1024 ns, and ... */
-	uint64_t staying; /* ... of which bytes: those that were paced */
-	uint64_t spare[3];
+	uint64_t used;	    /* 1: attached; 2: was */
+	uint64_t stayed;    /* sum over bytes of how long they were in the NIC, 1024 ns, and ... */
+	uint64_t staying;   /* ... of which bytes: those that were paced */
+	uint64_t doorbells; /* registers reserved: this process's part of the host's budget */
+	uint64_t spare[2];
 	/* statistics */
 	uint64_t counter[RNICE_CTR_COUNT] shm_line;
 	uint64_t latency[RNICE_LATENCY_BUCKETS] shm_line;
@@ -92,7 +95,8 @@ struct shm_slot {
 	/* line 2 */
 	uint64_t cls, policy, preempt_ns, chunk, window, rate;
 	uint64_t weight; /* for shares that differ; all 1 now */
-	uint64_t spare2;
+	uint64_t uar;
+	uint64_t reg[RNICE_MAX_REGISTERS] shm_line; /* doorbell registers, packed: register.c */
 	struct shm_activity line[SHM_LINES];
 	struct shm_flow flow[RNICE_MAX_DEVICES];
 } shm_line;

@@ -46,6 +46,7 @@ static void clean(struct shm *shm, unsigned index)
 		clear_words(&slot->flow[d], sizeof(slot->flow[d]));
 	}
 	clear_words(slot->line, sizeof(slot->line));
+	clear_words(slot->reg, sizeof(slot->reg));
 }
 
 bool rnice_proc_reap(struct rnice_segment *seg, const struct rnice_owner *me, unsigned slot,
@@ -118,6 +119,7 @@ static void fill(struct shm_slot *slot, const struct rnice_owner *me,
 	store_relaxed(&slot->window, info->window);
 	store_relaxed(&slot->rate, info->rate);
 	store_relaxed(&slot->weight, 1);
+	store_relaxed(&slot->uar, info->uar);
 	/* S1 release, pairs with S2 acquire wherever ready is read: ready => filled. */
 	store_release(&slot->ready, me->word);
 }

@@ -47,6 +47,7 @@ struct rnice_proc {
 	struct rnice_owner me;
 	struct rnice_proc_info info;
 	uint64_t lines; /* mask of activity lines given out */
+	uint64_t regs;	/* mask of register records given out */
 	struct rnice_bucket bucket;
 	struct rnice_port port[RNICE_MAX_DEVICES];
 };

@@ -33,6 +33,7 @@
 #define RNICE_MAX_PROCS 256
 #define RNICE_MAX_DEVICES 16
 #define RNICE_DEVICE_NAME 64
+#define RNICE_MAX_REGISTERS 64	  /* doorbell registers that a process can show */
 #define RNICE_LATENCY_BUCKETS 128 /* telemetry/histogram.h */
 
 struct rnice_segment; /* layout: scheduler/layout.h, guarded by its version */
@@ -78,6 +79,7 @@ void rnice_segment_close(struct rnice_segment *seg); /* accepts NULL */
 struct rnice_proc_info {
 	uint8_t cls;				  /* enum rnice_class */
 	uint8_t policy;				  /* enum rnice_policy */
+	uint8_t uar;				  /* enum rnice_uar_mode */
 	uint64_t preempt_ns, chunk, window, rate; /* as in struct rnice_config */
 };
 
@@ -95,11 +97,21 @@ struct rnice_device_stat {
 	uint64_t window;     /* bytes, now in force */
 	uint64_t chunk;	     /* bytes, now in force */
 	bool latency_active; /* as the last tick saw it; bulk processes run ticks when they send */
+	uint32_t doorbells;  /* registers that the processes have reserved on it */
+};
+/* A doorbell register as its process sees it. */
+struct rnice_register_stat {
+	unsigned device;
+	uint32_t page;	  /* counted from 0 in the order in which the process met them */
+	uint32_t offset;  /* in that page */
+	uint32_t qps;	  /* QPs alive that ring it */
+	uint32_t threads; /* threads seen to post to these */
+	bool reserved;	  /* of a thread domain that rnice made; else the driver's */
 };
 struct rnice_proc_stat {
 	uint32_t pid;
 	char comm[16];
-	uint8_t cls, policy;
+	uint8_t cls, policy, uar;
 	struct {
 		bool used;
 		uint64_t counter[RNICE_CTR_COUNT];
@@ -112,5 +124,8 @@ bool rnice_segment_device(const struct rnice_segment *seg, unsigned dev,
 			  struct rnice_device_stat *out);
 bool rnice_segment_proc(const struct rnice_segment *seg, unsigned slot,
 			struct rnice_proc_stat *out);
+/* What a process shows of its registers, at most RNICE_MAX_REGISTERS; how many. */
+unsigned rnice_segment_registers(const struct rnice_segment *seg, unsigned slot,
+				 struct rnice_register_stat *out);
 
 #endif
