@@ -32,10 +32,11 @@ $(BUILD)/%.o: %.c | headers
 # They run before any sanitizer's run-time library is ready: its own start-up calls dlsym().
 $(patsubst %,$(BUILD)/interpose/%.o,deepbind dl dlentry elf): override SAN :=
 
+LINK_LIB = $(Q)$(call say,LINK,$@) $(CC) $(FLAGS) -shared -Wl,-soname,librnice.so -Wl,-z,relro \
+	-Wl,-z,now -Wl,-Bsymbolic-functions \
+	-Wl,--version-script=interpose/librnice.map -o $@ $(filter %.o,$^)
 $(BUILD)/librnice.so: $(call objects,$(LIB_SRC)) interpose/librnice.map
-	$(Q)$(call say,LINK,$@) $(CC) $(FLAGS) -shared -Wl,-soname,librnice.so -Wl,-z,relro -Wl,-z,now \
-		-Wl,-Bsymbolic-functions \
-		-Wl,--version-script=interpose/librnice.map -o $@ $(filter %.o,$^)
+	$(LINK_LIB)
 
 $(BUILD)/rnice: $(call objects,$(CMD_SRC))
 	$(Q)$(call say,LINK,$@) $(CC) $(FLAGS) -o $@ $^
@@ -95,8 +96,9 @@ format: ## bring all C files into the house style
 demo: setup all test-programs ## native against rnice and the baselines, in the testbed
 	@scripts/compare-perftest --output $(BUILD)/demo --targets || test $$? -eq 1 # missed: it said so
 
-bench: setup all bench-programs ## what the library costs per call
+bench: setup all bench-programs ## what the library costs per call; doorbell locks
 	@bench/overhead.py --build $(BUILD)
+	@bench/contention.py --build $(BUILD)
 
 # ---- the rest ------------------------------------------------------------------------------
 

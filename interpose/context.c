@@ -51,6 +51,7 @@ static void patch(struct ctx *c)
 	PATCH(c, vctx, create_wq);
 	PATCH(c, vctx, destroy_wq);
 	PATCH(c, vctx, open_qp);
+	uar_attach(c);
 }
 
 static void unpatch(struct ctx *c)
@@ -66,6 +67,7 @@ static void unpatch(struct ctx *c)
 	UNPATCH(c, vctx, create_wq);
 	UNPATCH(c, vctx, destroy_wq);
 	UNPATCH(c, vctx, open_qp);
+	uar_unhook(c);
 }
 
 static struct ctx *new_ctx(struct ibv_context *ibv)
@@ -111,6 +113,7 @@ struct ctx *ctx_attach(struct ibv_context *ibv)
 		if (c && (!c->dev || table_put(&shim.ctxs, table_ptr_key(ibv), c))) {
 			if (c->dev)
 				unpatch(c);
+			uar_detach(c);
 			free(c);
 			c = NULL;
 		}
@@ -136,6 +139,7 @@ static int close_ctx(struct ctx *c)
 	pthread_mutex_lock(&shim.registry);
 	abandon_objects(c);
 	unpatch(c);
+	uar_detach(c);
 	table_del(&shim.ctxs, table_ptr_key(ibv), c);
 	pthread_mutex_unlock(&shim.registry);
 	table_free(&c->qpns);

@@ -285,7 +285,7 @@ COLD static void fail_qp(struct qp *q, int err)
 
 	log_warn("QP 0x%x: the provider refused a queued WR (%s)", q->ibv->qp_num, strerror(err));
 	q->fail_status = IBV_WC_LOC_QP_OP_ERR;
-	real()->ibv_modify_qp(q->ibv, &attr, IBV_QP_STATE);
+	uar_modify(q, &attr, IBV_QP_STATE);
 	complete_failed(q, now_ns());
 }
 

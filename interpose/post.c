@@ -49,6 +49,7 @@ COLD static void sample(struct qp *q, const struct ibv_send_wr *wr)
 COLD static int post_sampled(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	sample(q, wr);
+	uar_learn(q);
 	return q->real_post(q->ibv, wr, bad);
 }
 
@@ -246,6 +247,9 @@ static __attribute__((noinline)) int post_slow(struct ibv_qp *ibv, struct ibv_se
 
 	if (!q)
 		return post_unknown(ibv, wr, bad);
+	uar_learn(q);
+	if (load_relaxed(&q->mode) == QP_NEW)
+		store_relaxed(&q->mode, QP_BYPASS);
 	if (load_relaxed(&q->mode) == QP_BYPASS) {
 		if (count_post(q) % RNICE_SAMPLE_EVERY == 0)
 			sample(q, wr);

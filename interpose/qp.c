@@ -97,11 +97,7 @@ static uint64_t *activity_of(struct qp *q)
 
 /* ---- create ---- */
 
-/*
- * A tiny queue would leave room for one chunk at a time: ask for more, but do not tell. One a
- * little larger gets RNICE_SQ_MIN from providers that round up, and the program may have counted on
- * that.
- */
+/* A tiny queue would leave room for one chunk at a time: ask for more, but do not tell. */
 static void deepen(struct qp *q, struct ibv_qp_cap *cap)
 {
 	q->hide_depth = q->may_manage && cap->max_send_wr <= RNICE_SQ_MIN / 2;
@@ -175,9 +171,11 @@ static void count_users(struct qp *q, int n)
 		add_relaxed(&q->rcq->users, n);
 }
 
-/* registry held. @ibv was just made; on failure the program gets it all the same, as a bypass QP.
+/*
+ * registry held. @ibv was just made; on failure the program gets it all the same, as a bypass QP,
+ * if it can do without us. False: it cannot.
  */
-static void finish(struct qp *q, struct ibv_qp *ibv, struct ibv_qp_cap *cap)
+static bool finish(struct qp *q, struct ibv_qp *ibv, struct ibv_qp_cap *cap)
 {
 	struct rnice_port *port = q->ctx->dev->port;
 
@@ -189,12 +187,15 @@ static void finish(struct qp *q, struct ibv_qp *ibv, struct ibv_qp_cap *cap)
 		q->may_manage = false;
 	}
 	q->activity = activity_of(q);
-	if (q->may_manage)
-		store_relaxed(&q->mode, shim.cfg.cls == RNICE_CLASS_AUTO ? QP_WATCHED : QP_MANAGED);
+	store_relaxed(&q->mode, !q->may_manage			   ? QP_NEW
+				: shim.cfg.cls == RNICE_CLASS_AUTO ? QP_WATCHED
+								   : QP_MANAGED);
 	if (table_put(&shim.qps, table_ptr_key(ibv), q)) {
+		bool alone = uar_release(q);
+
 		table_del(&q->ctx->qpns, table_qpn_key(ibv->qp_num), q);
 		free_qp(q);
-		return;
+		return alone;
 	}
 	link_qp(q);
 	wr_attach(q);
@@ -204,13 +205,48 @@ static void finish(struct qp *q, struct ibv_qp *ibv, struct ibv_qp_cap *cap)
 		rnice_port_count(port, RNICE_CTR_MANAGED_QPS, 1);
 	if (q->may_manage)
 		progress_start();
+	return true;
+}
+
+static bool has_wr_api(const struct ibv_qp_init_attr_ex *ex)
+{
+	return ex && ex->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+}
+
+/* How to create a QP; the first fields of all kinds of attributes are the same (verbs.h). */
+struct maker {
+	struct ibv_qp_init_attr *attr;
+	const struct ibv_qp_init_attr_ex *ex; /* the same, if they are extended ones; else NULL */
+	struct ibv_pd **pd;		      /* where @make takes it from */
+	enum rnice_uncontrolled why;	      /* RNICE_UNC_KINDS, or an obstacle to managing it */
+	bool movable;			      /* to another doorbell register */
+	struct ibv_qp *(*make)(void *);
+	void *arg;
+};
+
+/* On the doorbell register that suits, or else as the program would have made it. */
+static struct ibv_qp *make_placed(struct qp *q, const struct maker *m)
+{
+	struct ibv_pd *pd = *m->pd;
+	struct ibv_qp *ibv;
+
+	if (m->movable)
+		*m->pd = uar_place(q, pd, m->attr->qp_type);
+	ibv = m->make(m->arg);
+	if (!ibv && *m->pd != pd) {
+		uar_made(q, NULL, false);
+		*m->pd = pd;
+		ibv = m->make(m->arg);
+	}
+	*m->pd = pd;
+	return ibv && uar_made(q, ibv, has_wr_api(m->ex)) ? ibv : NULL;
 }
 
 /* @ex: the same attributes if they are extended ones, else NULL. */
 static struct qp *new_with(struct ctx *ctx, const struct ibv_qp_init_attr *attr,
 			   const struct ibv_qp_init_attr_ex *ex, enum rnice_uncontrolled why)
 {
-	bool wr_api = ex && ex->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	bool wr_api = has_wr_api(ex);
 	struct qp *q;
 
 	if (why == RNICE_UNC_KINDS)
@@ -224,31 +260,32 @@ static struct qp *new_with(struct ctx *ctx, const struct ibv_qp_init_attr *attr,
 }
 
 /*
- * @make creates the QP by the attributes that @attr is the beginning of. If the provider cannot
- * make the queue deeper than the program wants it, it is asked again for the program's own depth.
+ * If the provider cannot make the queue deeper than the program wants it, it is asked again for
+ * the program's own depth.
  */
-static struct ibv_qp *create(struct ctx *ctx, struct ibv_qp_init_attr *attr,
-			     const struct ibv_qp_init_attr_ex *ex, enum rnice_uncontrolled why,
-			     struct ibv_qp *(*make)(void *), void *arg)
+static struct ibv_qp *create(struct ctx *ctx, const struct maker *m)
 {
-	uint32_t asked = attr->cap.max_send_wr;
+	uint32_t asked = m->attr->cap.max_send_wr;
 	struct ibv_qp *ibv;
 	struct qp *q;
 
 	pthread_mutex_lock(&shim.registry);
-	q = new_with(ctx, attr, ex, why);
-	if (q)
-		deepen(q, &attr->cap);
-	ibv = make(arg);
-	if (!ibv && q && q->hide_depth) {
-		q->hide_depth = false;
-		attr->cap.max_send_wr = asked;
-		ibv = make(arg);
+	q = new_with(ctx, m->attr, m->ex, m->why);
+	if (!q) {
+		pthread_mutex_unlock(&shim.registry);
+		return m->make(m->arg);
 	}
-	if (ibv && q)
-		finish(q, ibv, &attr->cap);
-	else if (q)
+	deepen(q, &m->attr->cap);
+	ibv = make_placed(q, m);
+	if (!ibv && q->hide_depth) {
+		q->hide_depth = false;
+		m->attr->cap.max_send_wr = asked;
+		ibv = make_placed(q, m);
+	}
+	if (!ibv)
 		free_qp(q);
+	else if (!finish(q, ibv, &m->attr->cap))
+		ibv = NULL;
 	pthread_mutex_unlock(&shim.registry);
 	return ibv;
 }
@@ -268,12 +305,34 @@ static struct ibv_qp *call_create_qp(void *arg)
 EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
 	struct create_qp_call call = {.pd = pd, .attr = attr};
+	struct maker m = {.attr = attr,
+			  .pd = &call.pd,
+			  .why = RNICE_UNC_KINDS,
+			  .movable = true,
+			  .make = call_create_qp,
+			  .arg = &call};
 	struct ctx *ctx = ctx_of(pd->context);
 
 	if (!ctx)
-		return real()->ibv_create_qp(pd, attr);
-	/* cppcheck-suppress returnDanglingLifetime ; what @make returns is not its argument */
-	return create(ctx, attr, NULL, RNICE_UNC_KINDS, call_create_qp, &call);
+		return call_create_qp(&call);
+	return create(ctx, &m);
+}
+
+/* The first fields of the extended attributes are those of the plain ones (verbs.h). */
+struct ibv_qp *qp_create_extended(struct ctx *ctx, struct ibv_qp_init_attr_ex *attr,
+				  enum rnice_uncontrolled why, bool movable,
+				  struct ibv_qp *(*make)(void *), void *arg)
+{
+	struct ibv_pd *none = NULL;
+	struct maker m = {.attr = (struct ibv_qp_init_attr *)attr,
+			  .ex = attr,
+			  .pd = attr->comp_mask & IBV_QP_INIT_ATTR_PD ? &attr->pd : &none,
+			  .why = why,
+			  .movable = movable,
+			  .make = make,
+			  .arg = arg};
+
+	return create(ctx, &m);
 }
 
 struct create_qp_ex_call {
@@ -288,20 +347,12 @@ static struct ibv_qp *call_create_qp_ex(void *arg)
 	return c->ctx->create_qp_ex(c->ctx->ibv, c->attr);
 }
 
-/* The first fields of the extended attributes are those of the plain ones (verbs.h). */
-struct ibv_qp *qp_create_extended(struct ctx *ctx, struct ibv_qp_init_attr_ex *attr,
-				  enum rnice_uncontrolled why, struct ibv_qp *(*make)(void *),
-				  void *arg)
-{
-	return create(ctx, (struct ibv_qp_init_attr *)attr, attr, why, make, arg);
-}
-
 struct ibv_qp *hook_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
 	struct create_qp_ex_call call = {.ctx = ctx_of(context), .attr = attr};
 
-	/* cppcheck-suppress returnDanglingLifetime ; as above */
-	return qp_create_extended(call.ctx, attr, RNICE_UNC_KINDS, call_create_qp_ex, &call);
+	/* cppcheck-suppress returnDanglingLifetime ; what @make returns is not its argument */
+	return qp_create_extended(call.ctx, attr, RNICE_UNC_KINDS, true, call_create_qp_ex, &call);
 }
 
 void qp_adopt(struct ibv_qp *ibv, const struct ibv_qp_init_attr *attr, enum rnice_uncontrolled why)
@@ -388,7 +439,7 @@ static int modify_to_error(struct qp *q, struct ibv_qp_attr *attr, int mask)
 
 	lock_all(q);
 	pthread_mutex_lock(&q->lock);
-	err = real()->ibv_modify_qp(q->ibv, attr, mask);
+	err = uar_modify(q, attr, mask);
 	if (!err) {
 		store_relaxed(&q->state, IBV_QPS_ERR);
 		complete_failed(q, now_ns());
@@ -405,7 +456,7 @@ static int modify_to_reset(struct qp *q, struct ibv_qp_attr *attr, int mask)
 
 	lock_all(q);
 	drain_cqs(q);
-	err = real()->ibv_modify_qp(q->ibv, attr, mask);
+	err = uar_modify(q, attr, mask);
 	if (!err) {
 		drain_cqs(q); /* what completed in between; the rest is gone */
 		pthread_mutex_lock(&q->lock);
@@ -423,12 +474,12 @@ static int modify(struct qp *q, struct ibv_qp_attr *attr, int mask)
 	int err;
 
 	if (!q->may_manage || !(mask & IBV_QP_STATE))
-		return real()->ibv_modify_qp(q->ibv, attr, mask);
+		return uar_modify(q, attr, mask);
 	if (attr->qp_state == IBV_QPS_ERR)
 		return modify_to_error(q, attr, mask);
 	if (attr->qp_state == IBV_QPS_RESET)
 		return modify_to_reset(q, attr, mask);
-	err = real()->ibv_modify_qp(q->ibv, attr, mask);
+	err = uar_modify(q, attr, mask);
 	if (!err)
 		store_relaxed(&q->state, attr->qp_state);
 	return err;
@@ -511,6 +562,7 @@ static void forget(struct qp *q)
 	table_del(&q->ctx->qpns, table_qpn_key(q->qp_num), q); /* the number may be in use again */
 	unlink_qp(q);
 	count_users(q, -1);
+	uar_forget(q);
 	rnice_port_count(port, RNICE_CTR_QPS, -1);
 	if (load_relaxed(&q->mode) == QP_MANAGED)
 		rnice_port_count(port, RNICE_CTR_MANAGED_QPS, -1);
@@ -542,8 +594,10 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ibv)
 	pthread_mutex_lock(&shim.registry);
 	table_del(&shim.qps, table_ptr_key(ibv), q);
 	pthread_mutex_unlock(&shim.registry);
+	uar_destroy_begin(q);
 	err = real()->ibv_destroy_qp(ibv);
 	pthread_mutex_lock(&shim.registry);
+	uar_destroy_end(q, !err);
 	if (err) {
 		table_put(&shim.qps, table_ptr_key(ibv), q);
 	} else {
@@ -558,6 +612,16 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ibv)
 
 /* ---- what goes past post_send and would overtake the queue ---- */
 
+static int bind_native(struct ctx *ctx, struct qp *q, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	int err;
+
+	uar_lock_sends(q);
+	err = ctx->ops.bind_mw(q->ibv, mw, bind);
+	uar_unlock_sends(q);
+	return err;
+}
+
 static int bind_past_queue(struct ctx *ctx, struct qp *q, struct ibv_mw *mw,
 			   struct ibv_mw_bind *bind)
 {
@@ -565,10 +629,17 @@ static int bind_past_queue(struct ctx *ctx, struct qp *q, struct ibv_mw *mw,
 	int err;
 
 	post_past_queue(q, &as_wr);
-	err = ctx->ops.bind_mw(q->ibv, mw, bind);
+	err = bind_native(ctx, q, mw, bind);
 	if (err)
 		post_refused(q, &as_wr);
 	return err;
+}
+
+static bool is_bypass(struct qp *q)
+{
+	int mode = load_relaxed(&q->mode);
+
+	return mode == QP_BYPASS || mode == QP_NEW;
 }
 
 int hook_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bind)
@@ -577,8 +648,10 @@ int hook_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bind
 	struct qp *q = qp_of(ibv);
 	int err;
 
-	if (!q || load_relaxed(&q->mode) == QP_BYPASS)
+	if (!q)
 		return ctx->ops.bind_mw(ibv, mw, bind);
+	if (is_bypass(q))
+		return bind_native(ctx, q, mw, bind);
 	wr_enter(q);
 	if (load_relaxed(&q->mode) == QP_MANAGED && qp_push_out(q, 1))
 		err = ENOMEM;

@@ -30,6 +30,7 @@
 	X(ibv_get_cq_event, "IBVERBS_1.1", int,                                                   \
 	  (struct ibv_comp_channel *, struct ibv_cq **, void **))                                 \
 	X(ibv_ack_cq_events, "IBVERBS_1.1", void, (struct ibv_cq *, unsigned int))                \
+	X(ibv_dealloc_pd, "IBVERBS_1.1", int, (struct ibv_pd *))                                  \
 	X(ibv_create_qp, "IBVERBS_1.1", struct ibv_qp *,                                          \
 	  (struct ibv_pd *, struct ibv_qp_init_attr *))                                           \
 	X(ibv_modify_qp, "IBVERBS_1.1", int, (struct ibv_qp *, struct ibv_qp_attr *, int))        \

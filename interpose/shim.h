@@ -17,6 +17,8 @@
  *	list_lock	the list of QPs that wait for their turn
  *	channel->lock	events that the program has not fetched yet
  *
+ * The locks of doorbell registers and of QPs that ring them come last: interpose/uar.h.
+ *
  * A bypass QP takes no lock at all.
  */
 #ifndef RNICE_SHIM_H
@@ -27,6 +29,7 @@
 #include "interpose/plan.h"
 #include "interpose/real.h"
 #include "interpose/table.h"
+#include "interpose/uar.h"
 #include "scheduler/port.h"
 
 #include <infiniband/verbs.h>
@@ -93,7 +96,8 @@ struct ctx {
 	struct ibv_comp_channel *hidden_made;
 	struct channel *hidden; /* for CQs that the program created without a channel */
 	struct qp *qps;
-	struct cq *cqs; /* both under registry */
+	struct cq *cqs;	 /* both under registry */
+	struct uar *uar; /* NULL: not mlx5 */
 	int max_cqe;
 	bool purges_cq; /* the provider removes a QP's CQEs at destroy and RESET (mlx5, hns, mlx4)
 			 */
@@ -178,6 +182,7 @@ struct cq {
 
 enum qp_mode {
 	QP_BYPASS,
+	QP_NEW,	    /* bypass, before its first post */
 	QP_WATCHED, /* class auto, small messages now: bypass, but classified on every post */
 	QP_MANAGED,
 };
@@ -243,6 +248,8 @@ struct qp {
 	bool dying;
 	struct qp *cq_next;  /* in scq->qps, under scq->lock */
 	struct qp *ctx_next; /* in ctx->qps, under registry */
+
+	struct uar_qp uar;
 
 	/* under dev->list_lock */
 	struct qp *wait_next;
@@ -362,11 +369,12 @@ void qp_adopt(struct ibv_qp *ibv, const struct ibv_qp_init_attr *attr, enum rnic
 void qp_hand_out(struct qp *q);
 /*
  * @make creates the QP by @attr, in which max_send_wr may be larger meanwhile. @why is what keeps
- * it from being managed, as far as the caller knows; RNICE_UNC_KINDS: nothing.
+ * it from being managed, as far as the caller knows; RNICE_UNC_KINDS: nothing. @movable: it may be
+ * placed on a doorbell register of our choice.
  */
 struct ibv_qp *qp_create_extended(struct ctx *ctx, struct ibv_qp_init_attr_ex *attr,
-				  enum rnice_uncontrolled why, struct ibv_qp *(*make)(void *),
-				  void *arg);
+				  enum rnice_uncontrolled why, bool movable,
+				  struct ibv_qp *(*make)(void *), void *arg);
 void qp_abandon(struct qp *q); /* its context is closed; registry held */
 int hook_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 

@@ -32,6 +32,7 @@ static bool join_segment(void)
 	struct rnice_proc_info info = {
 		.cls = (uint8_t)shim.cfg.cls,
 		.policy = (uint8_t)shim.cfg.policy,
+		.uar = (uint8_t)shim.cfg.uar,
 		.preempt_ns = shim.cfg.preempt_us * 1000,
 		.chunk = shim.cfg.chunk,
 		.window = shim.cfg.window,
@@ -76,6 +77,7 @@ static void child_after_fork(void)
 	pthread_mutex_init(&shim.registry, NULL);
 	pthread_mutex_init(&start_lock, NULL);
 	progress_child();
+	uar_child();
 	shim.seg = NULL;
 	shim.proc = NULL;
 	shim.devs = NULL;

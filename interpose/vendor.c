@@ -124,14 +124,14 @@ static struct ibv_qp *make_efa(void *arg)
 	return create(c->context, c->attr, c->more, c->more_len);
 }
 
-static struct ibv_qp *create_qp(struct create_call *c, enum rnice_uncontrolled why,
+static struct ibv_qp *create_qp(struct create_call *c, enum rnice_uncontrolled why, bool movable,
 				struct ibv_qp *(*make)(void *))
 {
 	struct ctx *ctx = ctx_of(c->context);
 
 	if (!c->function)
 		return NULL;
-	return ctx ? qp_create_extended(ctx, c->attr, why, make, c) : make(c);
+	return ctx ? qp_create_extended(ctx, c->attr, why, movable, make, c) : make(c);
 }
 
 /* DC, and builders of mlx5dv's own, which nobody can record. */
@@ -149,7 +149,7 @@ EXPORT struct ibv_qp *mlx5dv_create_qp(struct ibv_context *context,
 	struct create_call c = {BEHIND(mlx5dv_create_qp, "MLX5_1.3"), context, qp_attr,
 				mlx5_qp_attr, 0};
 
-	return create_qp(&c, mlx5_obstacle(mlx5_qp_attr), make_mlx5);
+	return create_qp(&c, mlx5_obstacle(mlx5_qp_attr), uar_allows(mlx5_qp_attr), make_mlx5);
 }
 
 EXPORT struct ibv_qp *mlx4dv_create_qp(struct ibv_context *context,
@@ -159,7 +159,7 @@ EXPORT struct ibv_qp *mlx4dv_create_qp(struct ibv_context *context,
 	struct create_call c = {BEHIND(mlx4dv_create_qp, "MLX4_1.0"), context, attr, mlx4_qp_attr,
 				0};
 
-	return create_qp(&c, RNICE_UNC_KINDS, make_mlx4);
+	return create_qp(&c, RNICE_UNC_KINDS, false, make_mlx4);
 }
 
 EXPORT struct ibv_qp *efadv_create_qp_ex(struct ibv_context *ibvctx,
@@ -169,7 +169,7 @@ EXPORT struct ibv_qp *efadv_create_qp_ex(struct ibv_context *ibvctx,
 	struct create_call c = {BEHIND(efadv_create_qp_ex, "EFA_1.1"), ibvctx, attr_ex, efa_attr,
 				inlen};
 
-	return create_qp(&c, RNICE_UNC_KINDS, make_efa);
+	return create_qp(&c, RNICE_UNC_KINDS, false, make_efa);
 }
 
 EXPORT struct ibv_qp *efadv_create_driver_qp(struct ibv_pd *ibvpd, struct ibv_qp_init_attr *attr,
@@ -189,13 +189,17 @@ EXPORT int mlx5dv_devx_qp_modify(struct ibv_qp *qp, const void *in, size_t inlen
 {
 	__typeof__(&mlx5dv_devx_qp_modify) modify = BEHIND(mlx5dv_devx_qp_modify, "MLX5_1.8");
 	struct qp *q = qp_of(qp);
+	uintptr_t before;
 	int err;
 
 	if (!modify)
 		return EOPNOTSUPP;
+	if (!q)
+		return modify(qp, in, inlen, out, outlen);
+	before = uar_before(q);
 	err = modify(qp, in, inlen, out, outlen);
-	if (q)
-		wr_patch(q);
+	uar_after(q, before);
+	wr_patch(q);
 	return err;
 }
 
