@@ -37,7 +37,7 @@ struct command {
 	int (*run)(int argc, char *const argv[]); /* argv[0] is the name; returns the exit status */
 };
 
-extern const struct command cmd_run, cmd_stat, cmd_config, cmd_man;
+extern const struct command cmd_run, cmd_stat, cmd_doctor, cmd_config, cmd_man;
 
 struct cmdline {
 	int first;			  /* index in argv of the first operand */

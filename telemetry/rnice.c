@@ -7,7 +7,8 @@
 #include "telemetry/command.h"
 
 /* cmd_man serves the build and is not for users: --help passes over it. */
-static const struct command *const commands[] = {&cmd_run, &cmd_stat, &cmd_config, &cmd_man};
+static const struct command *const commands[] = {&cmd_run, &cmd_stat, &cmd_doctor, &cmd_config,
+						 &cmd_man};
 
 static int help(void)
 {

@@ -8,6 +8,12 @@
 void stat_print_text(const struct rnice_segment *seg, const char *name);
 void stat_print_json(const struct rnice_segment *seg, const char *name);
 
+/* More than one thread was seen to ring it. */
+static inline bool stat_is_shared(const struct rnice_register_stat *r)
+{
+	return r->threads > 1;
+}
+
 /* The word for a kind of uncontrolled object: "qp_type". @kind < RNICE_UNC_KINDS. */
 const char *stat_uncontrolled_word(unsigned kind);
 

@@ -28,6 +28,7 @@ static void print_device(const struct rnice_device_stat *dev)
 	member("rate_bytes_per_second", dev->rate);
 	member("window_bytes", dev->window);
 	member("chunk_bytes", dev->chunk);
+	member("reserved_doorbells", dev->doorbells);
 	printf("\"latency_active\": %s}", dev->latency_active ? "true" : "false");
 }
 
@@ -71,7 +72,30 @@ static void print_latency(const uint64_t *buckets)
 	printf("\"p99_9\": %" PRIu64 "}", rnice_histogram_percentile(buckets, 999000));
 }
 
-static void print_process(const struct rnice_segment *seg, const struct rnice_proc_stat *proc)
+static void print_registers(const struct rnice_segment *seg, unsigned slot, unsigned device)
+{
+	struct rnice_register_stat r[RNICE_MAX_REGISTERS];
+	unsigned n = rnice_segment_registers(seg, slot, r), shared = 0;
+	const char *separator = "";
+
+	printf("\"registers\": [");
+	for (unsigned i = 0; i < n; i++) {
+		if (r[i].device != device)
+			continue;
+		printf("%s\n     {", separator);
+		member("page", r[i].page);
+		member("offset", r[i].offset);
+		member("qps", r[i].qps);
+		member("threads", r[i].threads);
+		printf("\"reserved\": %s}", r[i].reserved ? "true" : "false");
+		shared += stat_is_shared(&r[i]);
+		separator = ",";
+	}
+	printf("], \"shared_registers\": %u, ", shared);
+}
+
+static void print_process(const struct rnice_segment *seg, unsigned slot,
+			  const struct rnice_proc_stat *proc)
 {
 	struct rnice_device_stat dev;
 	const char *separator = "";
@@ -81,6 +105,7 @@ static void print_process(const struct rnice_segment *seg, const struct rnice_pr
 	string_member("command", proc->comm, sizeof(proc->comm));
 	string_member("class", rnice_class_word(proc->cls), SIZE_MAX);
 	string_member("policy", rnice_policy_word(proc->policy), SIZE_MAX);
+	string_member("uar", rnice_uar_word(proc->uar), SIZE_MAX);
 	printf("\"devices\": [");
 	for (unsigned i = 0; i < RNICE_MAX_DEVICES; i++) {
 		if (!proc->dev[i].used || !rnice_segment_device(seg, i, &dev))
@@ -88,6 +113,7 @@ static void print_process(const struct rnice_segment *seg, const struct rnice_pr
 		printf("%s\n   {", separator);
 		string_member("name", dev.name, sizeof(dev.name));
 		print_counters(proc->dev[i].counter);
+		print_registers(seg, slot, i);
 		member("latency_posts", proc->dev[i].latency_posts);
 		print_latency(proc->dev[i].latency);
 		printf("}");
@@ -110,7 +136,7 @@ void stat_print_json(const struct rnice_segment *seg, const char *name)
 		if (!rnice_segment_proc(seg, slot, &proc))
 			continue;
 		printf("%s\n  ", separator);
-		print_process(seg, &proc);
+		print_process(seg, slot, &proc);
 		separator = ",";
 	}
 	printf("]}\n");

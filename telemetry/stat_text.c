@@ -53,15 +53,15 @@ static void print_devices(const struct rnice_segment *seg)
 	char rate[NUMBER], window[NUMBER], chunk[NUMBER];
 	struct rnice_device_stat dev;
 
-	printf("\n%-*s %12s %9s %9s  %s\n", DEVICE_WIDTH, "DEVICE", "RATE", "WINDOW", "CHUNK",
-	       "LATENCY TRAFFIC");
+	printf("\n%-*s %12s %9s %9s %10s  %s\n", DEVICE_WIDTH, "DEVICE", "RATE", "WINDOW", "CHUNK",
+	       "DOORBELLS", "LATENCY TRAFFIC");
 	for (unsigned i = 0; i < RNICE_MAX_DEVICES; i++) {
 		if (!rnice_segment_device(seg, i, &dev))
 			continue;
 		print_name(dev.name, sizeof(dev.name), DEVICE_WIDTH);
-		printf(" %12s %9s %9s  %s\n", human_rate(dev.rate, rate),
+		printf(" %12s %9s %9s %10" PRIu32 "  %s\n", human_rate(dev.rate, rate),
 		       human_bytes(dev.window, window), human_bytes(dev.chunk, chunk),
-		       dev.latency_active ? "active" : "idle");
+		       dev.doorbells, dev.latency_active ? "active" : "idle");
 	}
 }
 
@@ -70,14 +70,16 @@ static void print_processes(const struct rnice_segment *seg)
 	struct rnice_proc_stat proc;
 	bool any = false;
 
-	printf("\n%10s %-*s %-8s %s\n", "PID", COMM_WIDTH, "COMMAND", "CLASS", "POLICY");
+	printf("\n%10s %-*s %-8s %-8s %s\n", "PID", COMM_WIDTH, "COMMAND", "CLASS", "POLICY",
+	       "UAR");
 	for (unsigned slot = 0; slot < RNICE_MAX_PROCS; slot++) {
 		if (!rnice_segment_proc(seg, slot, &proc))
 			continue;
 		any = true;
 		printf("%10" PRIu32 " ", proc.pid);
 		print_name(proc.comm, sizeof(proc.comm), COMM_WIDTH);
-		printf(" %-8s %s\n", rnice_class_word(proc.cls), rnice_policy_word(proc.policy));
+		printf(" %-8s %-8s %s\n", rnice_class_word(proc.cls),
+		       rnice_policy_word(proc.policy), rnice_uar_word(proc.uar));
 	}
 	if (!any)
 		printf("%10s no process runs now\n", "-");
@@ -180,6 +182,59 @@ static void print_table(const struct rnice_segment *seg, const struct table *t)
 			print_table_of_process(seg, t, &proc, &any);
 }
 
+/* ---- doorbell registers: a row for all of a process that are alike ---- */
+
+static bool alike(const struct rnice_register_stat *a, const struct rnice_register_stat *b)
+{
+	return a->device == b->device && a->qps == b->qps && a->threads == b->threads &&
+	       a->reserved == b->reserved;
+}
+
+static void print_register_row(const struct rnice_segment *seg, uint32_t pid,
+			       const struct rnice_register_stat *r, unsigned many, bool *any)
+{
+	struct rnice_device_stat dev;
+
+	if (!rnice_segment_device(seg, r->device, &dev))
+		return;
+	if (!*any)
+		printf("\n%10s %-*s %9s %8s %8s %s\n", "PID", DEVICE_WIDTH, "DEVICE", "REGISTERS",
+		       "QPS EACH", "THREADS", "CHOSEN BY");
+	*any = true;
+	printf("%10" PRIu32 " ", pid);
+	print_name(dev.name, sizeof(dev.name), DEVICE_WIDTH);
+	printf(" %9u %8" PRIu32 " %8" PRIu32 " %s%s\n", many, r->qps, r->threads,
+	       r->reserved ? "rnice" : "driver", stat_is_shared(r) ? ", shared" : "");
+}
+
+static void print_registers_of(const struct rnice_segment *seg, unsigned slot, uint32_t pid,
+			       bool *any)
+{
+	struct rnice_register_stat r[RNICE_MAX_REGISTERS];
+	unsigned n = rnice_segment_registers(seg, slot, r), first, many;
+
+	for (unsigned i = 0; i < n; i++) {
+		for (first = 0; !alike(&r[first], &r[i]); first++)
+			;
+		if (first < i)
+			continue;
+		many = 0;
+		for (unsigned k = i; k < n; k++)
+			many += alike(&r[k], &r[i]);
+		print_register_row(seg, pid, &r[i], many, any);
+	}
+}
+
+static void print_registers(const struct rnice_segment *seg)
+{
+	struct rnice_proc_stat proc;
+	bool any = false;
+
+	for (unsigned slot = 0; slot < RNICE_MAX_PROCS; slot++)
+		if (rnice_segment_proc(seg, slot, &proc))
+			print_registers_of(seg, slot, proc.pid, &any);
+}
+
 void stat_print_text(const struct rnice_segment *seg, const char *name)
 {
 	printf("segment %s\n", name);
@@ -187,4 +242,5 @@ void stat_print_text(const struct rnice_segment *seg, const char *name)
 	print_processes(seg);
 	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
 		print_table(seg, &tables[i]);
+	print_registers(seg);
 }

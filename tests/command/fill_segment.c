@@ -11,6 +11,7 @@
 
 #include "config/config.h"
 #include "scheduler/port.h"
+#include "scheduler/register.h"
 
 static uint64_t now(void)
 {
@@ -18,6 +19,18 @@ static uint64_t now(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void fill_registers(struct rnice_port *port)
+{
+	struct rnice_register_stat own = {
+		.offset = 0x800, .qps = 1, .threads = 1, .reserved = true};
+	struct rnice_register_stat shared = {.page = 1, .offset = 0xa00, .qps = 5, .threads = 2};
+
+	rnice_doorbells_reserve(port, 4, 100);
+	for (int i = 0; i < 3; i++)
+		rnice_register_show(port, rnice_register_claim(port), &own);
+	rnice_register_show(port, rnice_register_claim(port), &shared);
 }
 
 /* The figures that tests/command/run expects. */
@@ -31,6 +44,7 @@ static void fill(struct rnice_port *port)
 	rnice_port_count(port, RNICE_CTR_CUT_WRS, 4);
 	rnice_port_count(port, RNICE_CTR_QUEUED_BYTES, 65536);
 	rnice_port_count(port, RNICE_CTR_UNCONTROLLED + RNICE_UNC_DIRECT, 7);
+	fill_registers(port);
 	for (int i = 0; i < 990; i++)
 		rnice_port_latency(port, 2000);
 	for (int i = 0; i < 10; i++)
@@ -64,6 +78,7 @@ int main(int argc, char *argv[])
 {
 	struct rnice_proc_info info = {.cls = RNICE_CLASS_BULK,
 				       .policy = RNICE_POLICY_STATIC,
+				       .uar = RNICE_UAR_BALANCED,
 				       .chunk = 65536,
 				       .window = 262144};
 	struct rnice_segment *seg;
