@@ -26,6 +26,15 @@ EMU := $(BUILD)/mlx5emu.so
 $(EMU): $(call objects,$(wildcard tests/mlx5emu/*.c))
 	$(Q)$(call say,LINK,$@) $(CC) $(FLAGS) -shared -o $@ $^ -lpthread -ldl
 
+# The library without the lock of a doorbell register, to show that the race test can fail.
+UNLOCKED := $(BUILD)/tests/uar/librnice-unlocked.so
+$(BUILD)/tests/uar/uar_post.o: interpose/uar_post.c | headers
+	@mkdir -p $(@D)
+	$(Q)$(call say,CC,$<) $(CC) $(FLAGS) -DRNICE_TEST_WITHOUT_DOOR_LOCK -c -o $@ $<
+$(UNLOCKED): $(BUILD)/tests/uar/uar_post.o \
+		$(filter-out %/interpose/uar_post.o,$(call objects,$(LIB_SRC))) interpose/librnice.map
+	$(LINK_LIB)
+
 # Own verbs programs for the testbed and the emulated device.
 IT_PARTS = $(call objects,$(wildcard tests/integration/*_util.c))
 it_objects = $(call objects,$(wildcard tests/integration/$(1).c tests/integration/$(1)_*.c))
@@ -60,4 +69,4 @@ $(BUILD)/tests/dl/chain_%.so: tests/dl/chain.c
 	$(LINK) -shared -DWHO='"$*"'
 
 # The sanitizer builds test the library on an emulated device that is built without (tests/sanitized).
-TEST_PROGRAMS += $(if $(SAN),,$(EMU) $(DL)) $(IT)
+TEST_PROGRAMS += $(if $(SAN),,$(EMU) $(DL)) $(UNLOCKED) $(IT)
