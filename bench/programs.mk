@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# What bench/overhead.py runs; included by the Makefile.
+# What bench/*.py run; included by the Makefile.
 
 NULLVERBS := $(BUILD)/bench/null/libibverbs.so.1
 PROBE     := $(BUILD)/bench/overhead_probe
@@ -13,4 +13,8 @@ $(NULLVERBS): $(BUILD)/bench/nullverbs.o bench/nullverbs.map
 $(PROBE): $(BUILD)/bench/overhead_probe.o $(NULLVERBS)
 	$(Q)$(call say,LINK,$@) $(CC) $(FLAGS) -o $@ $^
 
-bench-programs: $(NULLVERBS) $(PROBE)
+CONTENTION := $(BUILD)/bench/contention_probe
+$(CONTENTION): $(BUILD)/bench/contention_probe.o
+	$(LINK) -libverbs -lpthread
+
+bench-programs: $(NULLVERBS) $(PROBE) $(CONTENTION) $(EMU)
