@@ -26,13 +26,20 @@ EMU := $(BUILD)/mlx5emu.so
 $(EMU): $(call objects,$(wildcard tests/mlx5emu/*.c))
 	$(Q)$(call say,LINK,$@) $(CC) $(FLAGS) -shared -o $@ $^ -lpthread -ldl
 
-# The library without the lock of a doorbell register, to show that the race test can fail.
+# Libraries for tests, each with one file compiled otherwise: without the lock of a doorbell register,
+# to show that the race test can fail; and one in which class auto changes its mind all the time.
 UNLOCKED := $(BUILD)/tests/uar/librnice-unlocked.so
-$(BUILD)/tests/uar/uar_post.o: interpose/uar_post.c | headers
+FLIP     := $(BUILD)/tests/librnice-flip.so
+variant  = $1: $(2:%.c=$1.%.o) $(filter-out $(2:%.c=$(BUILD)/%.o),$(call objects,$(LIB_SRC))) interpose/librnice.map
+$(UNLOCKED).%.o: %.c | headers
 	@mkdir -p $(@D)
 	$(Q)$(call say,CC,$<) $(CC) $(FLAGS) -DRNICE_TEST_WITHOUT_DOOR_LOCK -c -o $@ $<
-$(UNLOCKED): $(BUILD)/tests/uar/uar_post.o \
-		$(filter-out %/interpose/uar_post.o,$(call objects,$(LIB_SRC))) interpose/librnice.map
+$(FLIP).%.o: %.c | headers
+	@mkdir -p $(@D)
+	$(Q)$(call say,CC,$<) $(CC) $(FLAGS) -DRNICE_TEST_FLIP -c -o $@ $<
+$(call variant,$(UNLOCKED),interpose/uar_post.c)
+	$(LINK_LIB)
+$(call variant,$(FLIP),interpose/post.c)
 	$(LINK_LIB)
 
 # Own verbs programs for the testbed and the emulated device.
@@ -69,4 +76,4 @@ $(BUILD)/tests/dl/chain_%.so: tests/dl/chain.c
 	$(LINK) -shared -DWHO='"$*"'
 
 # The sanitizer builds test the library on an emulated device that is built without (tests/sanitized).
-TEST_PROGRAMS += $(if $(SAN),,$(EMU) $(DL)) $(UNLOCKED) $(IT)
+TEST_PROGRAMS += $(if $(SAN),,$(EMU) $(DL)) $(UNLOCKED) $(FLIP) $(IT)
