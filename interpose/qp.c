@@ -216,10 +216,10 @@ static bool has_wr_api(const struct ibv_qp_init_attr_ex *ex)
 /* How to create a QP; the first fields of all kinds of attributes are the same (verbs.h). */
 struct maker {
 	struct ibv_qp_init_attr *attr;
-	const struct ibv_qp_init_attr_ex *ex; /* the same, if they are extended ones; else NULL */
-	struct ibv_pd **pd;		      /* where @make takes it from */
-	enum rnice_uncontrolled why;	      /* RNICE_UNC_KINDS, or an obstacle to managing it */
-	bool movable;			      /* to another doorbell register */
+	struct ibv_qp_init_attr_ex *ex; /* the same, if they are extended ones; else NULL */
+	struct ibv_pd **pd;		/* where @make takes it from */
+	enum rnice_uncontrolled why;	/* RNICE_UNC_KINDS, or an obstacle to managing it */
+	bool movable;			/* to another doorbell register */
 	struct ibv_qp *(*make)(void *);
 	void *arg;
 };
@@ -260,12 +260,33 @@ static struct qp *new_with(struct ctx *ctx, const struct ibv_qp_init_attr *attr,
 }
 
 /*
+ * A cut RDMA WRITE_WITH_IMM is plain WRITEs with the immediate on the last, and librxe fills in
+ * only builders that were asked for.
+ */
+static bool widen(struct ibv_qp_init_attr_ex *ex)
+{
+	if (!has_wr_api(ex) || !(ex->send_ops_flags & IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM) ||
+	    ex->send_ops_flags & IBV_QP_EX_WITH_RDMA_WRITE)
+		return false;
+	ex->send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE;
+	return true;
+}
+
+static void narrow(struct ibv_qp_init_attr_ex *ex, bool *widened)
+{
+	if (*widened)
+		ex->send_ops_flags &= ~(uint64_t)IBV_QP_EX_WITH_RDMA_WRITE;
+	*widened = false;
+}
+
+/*
  * If the provider cannot make the queue deeper than the program wants it, it is asked again for
  * the program's own depth.
  */
 static struct ibv_qp *create(struct ctx *ctx, const struct maker *m)
 {
 	uint32_t asked = m->attr->cap.max_send_wr;
+	bool widened = false;
 	struct ibv_qp *ibv;
 	struct qp *q;
 
@@ -276,12 +297,16 @@ static struct ibv_qp *create(struct ctx *ctx, const struct maker *m)
 		return m->make(m->arg);
 	}
 	deepen(q, &m->attr->cap);
+	if (q->may_manage)
+		widened = widen(m->ex);
 	ibv = make_placed(q, m);
-	if (!ibv && q->hide_depth) {
+	if (!ibv && (q->hide_depth || widened)) {
 		q->hide_depth = false;
 		m->attr->cap.max_send_wr = asked;
+		narrow(m->ex, &widened);
 		ibv = make_placed(q, m);
 	}
+	narrow(m->ex, &widened);
 	if (!ibv)
 		free_qp(q);
 	else if (!finish(q, ibv, &m->attr->cap))

@@ -98,6 +98,9 @@ static void seal(struct qp *q)
 	struct wr_batch *b = q->batch;
 	struct swr *w = b->last;
 	unsigned int flags;
+	/* Its pieces are plain WRITEs: there is a builder for them if the provider agreed (qp.c).
+	 */
+	bool cut_imm = shim.cfg.cut_imm && b->ops.wr_rdma_write;
 
 	b->last = NULL;
 	if (!w)
@@ -110,7 +113,7 @@ static void seal(struct qp *q)
 	b->whole |= w->wr.opcode == IBV_WR_BIND_MW;
 	w->length = plan_length(&w->wr);
 	w->signaled = q->all_signaled || flags & IBV_SEND_SIGNALED;
-	w->cuttable = plan_cuttable(q->type, w->wr.opcode, shim.cfg.cut_imm);
+	w->cuttable = plan_cuttable(q->type, w->wr.opcode, cut_imm);
 	w->by_entry = q->ctx->wr_list_unsafe && !(flags & WR_INLINE);
 }
 
