@@ -7,7 +7,7 @@
  * counts chunks. A completion is ours if its QP is managed and n lies among the chunks in the NIC
  * (or a little before them: left over from before a RESET). With success the opcode must also say
  * send; with an error opcode is undefined, and a receive of the program with exactly such a wr_id
- * would be mistaken: odds of about 2^-44 for each random wr_id.
+ * would be mistaken: odds of about 2^-42 for each random wr_id.
  *
  * Send completions come in order (InfiniBand Architecture Specification, 10.8.3.2), so one of chunk
  * n also completes, successfully, every chunk before it. An error ends the QP: its WR fails with

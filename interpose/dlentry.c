@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The entry points of dlsym(), dlvsym() and dlopen(). libc's own look at their return address to
- *know the caller: RTLD_NEXT means "behind the caller", and namespaces go by it. So a look-up that
- *is not ours leaves as a jump, with stack and registers as they came. No compiler promises that.
+ * know the caller: RTLD_NEXT means "behind the caller", and namespaces go by it. So a look-up that
+ * is not ours leaves as a jump, with stack and registers as they came. No compiler promises that.
  *
  *	dlsym(handle, name):		rnice_dlsym_filter(handle, name, caller)
  *	dlvsym(handle, name, version):	rnice_dlvsym_filter(handle, name, version, caller)

@@ -3,7 +3,7 @@
  * The one sink for messages of the preloaded library: stderr, one line each, errno untouched.
  *
  * It never allocates, never takes a lock and goes quiet after RNICE_LOG_CAP lines, because it runs
- * inside other people's programs. Nothing on the data path calls it.
+ * inside other people's programs. On the data path, only what fails calls it.
  */
 #ifndef RNICE_LOG_H
 #define RNICE_LOG_H

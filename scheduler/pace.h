@@ -13,7 +13,7 @@
  *
  * which finds the edge from nothing known within half a second, without standing on it for long,
  * and then keeps just below it. The window stays as small as the round trip allows. The idea is
- *that of TIMELY (SIGCOMM 2015): delay tells before a loss or a full queue does.
+ * that of TIMELY (SIGCOMM 2015): delay tells before a loss or a full queue does.
  */
 #ifndef RNICE_PACE_H
 #define RNICE_PACE_H

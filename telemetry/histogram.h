@@ -11,8 +11,8 @@
  *
  * A histogram is a plain array of counters, so it can live in shared memory. Nothing here writes
  * one: the owner adds one to buckets[rnice_histogram_bucket(ns)] in the way its memory demands.
- * Threads: every call from any, on a histogram that nobody writes meanwhile: copy a living one
- *first.
+ * Threads: every call from any, on a histogram that nobody writes meanwhile: copy a living
+ * one first.
  */
 #ifndef RNICE_HISTOGRAM_H
 #define RNICE_HISTOGRAM_H
