@@ -108,7 +108,7 @@ static void flush_wr(struct qp *q, struct swr *w)
 	};
 
 	if (!q->fail_status)
-		wc.vendor_err = q->ctx->flush_vendor_err;
+		wc.vendor_err = q->ctx->provider->flush_vendor_err;
 	q->fail_status = 0;
 	if (!w->reported)
 		report(q, w, &wc, 0);

@@ -5,21 +5,12 @@
  */
 #include "interpose/shim.h"
 
-#include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 static bool has(const struct verbs_context *vctx, size_t offset)
 {
 	return vctx && vctx->sz >= sizeof(*vctx) - offset;
-}
-
-/* The providers whose lists of QP errors and CQ clean-up differ from rxe's; by device name prefix.
- */
-static bool provider_is(const struct ibv_context *ibv, const char *prefix)
-{
-	return !strncmp(ibv->device->name, prefix, strlen(prefix));
 }
 
 /* A member of the extended operations that there may be none of: ours in its place. */
@@ -78,22 +69,10 @@ static struct ctx *new_ctx(struct ibv_context *ibv)
 	if (!c)
 		return NULL;
 	c->ibv = ibv;
+	c->provider = provider_of(ibv);
 	table_forget(&c->qpns);
 	c->dev = shim_dev(ibv->device->name);
 	c->max_cqe = real()->ibv_query_device(ibv, &attr) ? 0 : attr.max_cqe;
-	c->purges_cq = !provider_is(ibv, "rxe") && !provider_is(ibv, "siw");
-	c->invalid_is_enomem = provider_is(ibv, "mlx");
-	c->flush_vendor_err = provider_is(ibv, "mlx5") ? 0xf9 : 0;
-	c->breaks_next_poll = provider_is(ibv, "rxe");
-	c->wr_invalid = c->invalid_is_enomem ? ENOMEM : EINVAL;
-	c->wr_full = ENOMEM;
-	if (provider_is(ibv, "rxe")) {
-		c->wr_invalid = ENOSPC;
-		c->wr_full = ENOSPC;
-		c->wr_list_unsafe = true;
-	}
-	if (provider_is(ibv, "mlx5"))
-		c->wr_mark = 1u << 28;
 	if (c->dev)
 		patch(c);
 	return c;

@@ -401,7 +401,7 @@ struct cq_ex *cqex_new(const struct cq *cq, const struct ibv_cq_init_attr_ex *at
 	if (!ex)
 		return NULL;
 	pthread_mutex_init(&ex->batch, NULL);
-	ex->has_batches = !cq->ctx->breaks_next_poll;
+	ex->has_batches = !cq->ctx->provider->breaks_next_poll;
 	ex->shared = !single_threaded(attr);
 	return ex;
 }

@@ -302,7 +302,8 @@ static enum verdict post_chain(struct qp *q, struct chain *chain, enum verdict v
 		posted = index_of(chain, bad);
 		take_back(q, chain, posted, now);
 		v = NO_ROOM;
-		if (err != (chain->recorded ? q->ctx->wr_full : ENOMEM) && posted < chain->n)
+		if (err != (chain->recorded ? q->ctx->provider->wr_full : ENOMEM) &&
+		    posted < chain->n)
 			fail_qp(q, err);
 	}
 	if (posted)

@@ -449,7 +449,7 @@ static void drain_cqs(struct qp *q)
 /* Providers that clean a QP's completions out of its CQs do not find those in the soft queues. */
 static void purge_soft(struct qp *q)
 {
-	if (!q->ctx->purges_cq)
+	if (!q->ctx->provider->purges_cq)
 		return;
 	cq_forget_qp(q->scq, q->qp_num);
 	if (q->rcq && q->rcq != q->scq && q->rcq->managed)

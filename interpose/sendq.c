@@ -109,15 +109,15 @@ static void copy_inline(struct qp *q, struct swr *w, const struct ibv_send_wr *w
 /* 0, or what the provider itself would return for it. */
 static int check(const struct qp *q, const struct ibv_send_wr *wr, uint64_t length)
 {
-	int invalid = q->ctx->invalid_is_enomem ? ENOMEM : EINVAL;
+	const struct provider *p = q->ctx->provider;
 	bool atomic = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
 		      wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->max_sge)
-		return invalid;
+		return p->invalid;
 	if (inline_payload(wr) && length > q->max_inline)
-		return invalid;
-	if (atomic && !q->ctx->invalid_is_enomem && (length < 8 || wr->wr.atomic.remote_addr & 7))
+		return p->invalid;
+	if (atomic && p->checks_atomics && (length < 8 || wr->wr.atomic.remote_addr & 7))
 		return EINVAL;
 	return 0;
 }

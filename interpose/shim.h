@@ -27,6 +27,7 @@
 #include "config/config.h"
 #include "interpose/log.h"
 #include "interpose/plan.h"
+#include "interpose/provider.h"
 #include "interpose/real.h"
 #include "interpose/table.h"
 #include "interpose/uar.h"
@@ -85,7 +86,8 @@ struct dev {
 
 struct ctx {
 	struct ibv_context *ibv;
-	struct dev *dev;	    /* NULL: nothing of this context is managed or counted */
+	struct dev *dev; /* NULL: nothing of this context is managed or counted */
+	const struct provider *provider;
 	struct ibv_context_ops ops; /* the provider's own */
 	struct ibv_qp *(*create_qp_ex)(struct ibv_context *, struct ibv_qp_init_attr_ex *);
 	struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
@@ -99,15 +101,6 @@ struct ctx {
 	struct cq *cqs;	 /* both under registry */
 	struct uar *uar; /* NULL: not mlx5 */
 	int max_cqe;
-	bool purges_cq; /* the provider removes a QP's CQEs at destroy and RESET (mlx5, hns, mlx4)
-			 */
-	bool invalid_is_enomem;	   /* errno for too many SGEs or too much inline data */
-	uint32_t flush_vendor_err; /* what the NIC puts into flushed completions */
-	bool breaks_next_poll;	   /* librxe: unlocks twice when there is no next entry */
-	/* what ibv_wr_complete() returns for that, and for a full queue */
-	int wr_invalid, wr_full;
-	bool wr_list_unsafe;  /* wr_set_sge_list gets unequal lengths wrong (librxe 44) */
-	unsigned int wr_mark; /* a bit in wr_flags that the provider does not look at; or 0 */
 };
 
 /*

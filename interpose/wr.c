@@ -114,7 +114,7 @@ static void seal(struct qp *q)
 	w->length = plan_length(&w->wr);
 	w->signaled = q->all_signaled || flags & IBV_SEND_SIGNALED;
 	w->cuttable = plan_cuttable(q->type, w->wr.opcode, cut_imm);
-	w->by_entry = q->ctx->wr_list_unsafe && !(flags & WR_INLINE);
+	w->by_entry = q->ctx->provider->wr_list_unsafe && !(flags & WR_INLINE);
 }
 
 /* The pump may run: the builder that calls has read the fields. 0 or ENOMEM. */
@@ -154,7 +154,7 @@ static struct ibv_send_wr *begin(struct ibv_qp_ex *x, enum ibv_wr_opcode op)
 	full = q->wr_head + b->n - q->wr_done >= q->max_wr;
 	pthread_mutex_unlock(&q->lock);
 	if (unlikely(full) && wait_for_space(q)) {
-		b->err = q->ctx->wr_full;
+		b->err = q->ctx->provider->wr_full;
 		return NULL;
 	}
 	b->last = sendq_slot(q, q->wr_head + b->n++);
@@ -277,7 +277,7 @@ static struct ibv_send_wr *last_of(struct qp *q)
 
 static void fail_batch(struct qp *q)
 {
-	q->batch->err = q->ctx->wr_invalid;
+	q->batch->err = q->ctx->provider->wr_invalid;
 	q->batch->last = NULL;
 }
 
@@ -428,7 +428,7 @@ static int post_batch(struct qp *q)
 		return 0;
 	if (!b->whole)
 		return enqueue(q);
-	return qp_push_out(q, b->n) ? q->ctx->wr_full : replay_as_it_was(q);
+	return qp_push_out(q, b->n) ? q->ctx->provider->wr_full : replay_as_it_was(q);
 }
 
 static int hook_wr_complete(struct ibv_qp_ex *x)

@@ -34,10 +34,10 @@ static bool swap_flags(struct ibv_qp_ex *x, struct loan *l, unsigned int flags)
 					   __ATOMIC_RELAXED);
 }
 
-/* The mark tells our flags from equal ones that the program stores; see ctx->wr_mark. */
+/* The mark tells our flags from equal ones that the program stores; see struct provider. */
 static unsigned int flags_of(const struct qp *q, const struct ibv_send_wr *wr)
 {
-	return (wr->send_flags & ~WR_INTERNAL) | q->ctx->wr_mark;
+	return (wr->send_flags & ~WR_INTERNAL) | q->ctx->provider->wr_mark;
 }
 
 static void borrow(struct qp *q, const struct ibv_send_wr *wr, struct loan *l)

@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -122,16 +123,19 @@ static void put_gids(struct tree *t, uint32_t dev, uint32_t link)
 
 static void put_device(struct tree *t, uint32_t dev, uint32_t link)
 {
+	const char *name = getenv("MLX5EMU_NAME");
 	uint64_t guid = dev_guid(dev);
 	/* 15b3:101d is a ConnectX-6 Dx: the provider is chosen by this string. */
 	const char *alias = "pci:v000015B3d0000101Dsv000015B3sd00000016bc02sc00i00\n";
 
+	if (!name)
+		name = "mlx5_";
 	snprintf(t->base, sizeof(t->base), "class/infiniband_verbs/uverbs%u", dev);
-	put(t, "ibdev", "mlx5_%u\n", dev);
+	put(t, "ibdev", "%s%u\n", name, dev);
 	put(t, "abi_version", "1\n");
 	put(t, "dev", "%u:%u\n", EMU_MAJOR, EMU_MINOR + dev);
 	put(t, "device/modalias", "%s", alias);
-	snprintf(t->base, sizeof(t->base), "class/infiniband/mlx5_%u", dev);
+	snprintf(t->base, sizeof(t->base), "class/infiniband/%s%u", name, dev);
 	put(t, "node_type", "1: CA\n");
 	put(t, "node_guid", "%04x:%04x:%04x:%04x\n", (unsigned)(guid >> 48),
 	    (unsigned)(guid >> 32) & 0xffff, (unsigned)(guid >> 16) & 0xffff,
