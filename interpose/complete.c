@@ -37,21 +37,13 @@ static enum owner owner_of(const struct qp *q, const struct ibv_wc *wc, uint64_t
 
 /* ---- chunks and WRs end; q->lock held ---- */
 
-static void release(struct qp *q, struct chunk *c, bool ok, uint64_t now)
+static void release(struct qp *q, const struct chunk *c, bool ok, uint64_t now)
 {
-	struct rnice_port *port = q->ctx->dev->port;
-
-	if (c->bytes)
-		rnice_port_done(port, c->bytes, c->posted, ok, now);
-	if (c->room)
-		add_relaxed(&q->scq->room, 1);
-	if (c->signaled)
-		sub_relaxed(&shim.work, 1);
-	sub_relaxed(&q->scq->inside, 1);
+	sendq_give_back(q, c, ok, now);
 	if (c->natives > q->nat_done)
 		q->nat_done = c->natives;
 	if (ok)
-		rnice_port_count(port, RNICE_CTR_BYTES, (int64_t)c->length);
+		rnice_port_count(q->ctx->dev->port, RNICE_CTR_BYTES, (int64_t)c->length);
 	q->ck_done++;
 }
 
@@ -118,19 +110,11 @@ static void flush_wr(struct qp *q, struct swr *w)
 /* @q failed and has nothing in the NIC: every WR that is left. */
 static void flush_queue(struct qp *q)
 {
-	int64_t bytes = 0;
-	struct swr *w;
-
-	sub_relaxed(&shim.work, (int64_t)(q->wr_head - q->wr_cut));
-	while (q->wr_done != q->wr_head) {
-		w = sendq_slot(q, q->wr_done);
-		bytes += (int64_t)(w->length - w->cut);
-		flush_wr(q, w);
-	}
-	q->wr_cut = q->wr_head;
+	sendq_forget_queued(q);
+	while (q->wr_done != q->wr_head)
+		flush_wr(q, sendq_slot(q, q->wr_done));
 	q->loose = 0;
 	q->loose_bytes = 0;
-	rnice_port_count(q->ctx->dev->port, RNICE_CTR_QUEUED_BYTES, -bytes);
 }
 
 void complete_failed(struct qp *q, uint64_t now)

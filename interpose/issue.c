@@ -103,11 +103,6 @@ static bool take_room(struct cq *cq)
 	return false;
 }
 
-static void give_room(struct cq *cq)
-{
-	add_relaxed(&cq->room, 1);
-}
-
 /*
  * Loose pieces hold places in the CQ until a signaled one behind them completes: they may have half
  * of the places, so that the signaled one still finds one.
@@ -147,7 +142,7 @@ static enum verdict admit(struct qp *q, const struct swr *w, uint64_t bytes, boo
 		return MORE_TO_SEND;
 	}
 	if (c->room)
-		give_room(q->scq);
+		add_relaxed(&q->scq->room, 1);
 	return NO_WINDOW;
 }
 
@@ -226,15 +221,9 @@ static void take_back(struct qp *q, const struct chain *chain, int from, uint64_
 
 	for (i = chain->n; i > from; i--) {
 		c = &q->chunks[--q->ck_head & q->ck_mask];
-		if (c->bytes)
-			rnice_port_done(q->ctx->dev->port, c->bytes, 0, false, now);
-		if (c->room)
-			give_room(q->scq);
-		if (c->signaled)
-			sub_relaxed(&shim.work, 1);
+		sendq_give_back(q, c, false, now);
 		if (c->last)
 			add_relaxed(&shim.work, 1);
-		atomic_fetch_sub(&q->scq->inside, 1);
 		w = sendq_slot(q, chain->before[i - 1].wr_cut);
 		w->cut = chain->before[i - 1].cut;
 		w->sge_at = chain->before[i - 1].sge_at;

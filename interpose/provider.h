@@ -10,8 +10,8 @@
 #pragma GCC visibility push(hidden)
 
 struct provider {
-	const char *name;	   /* its library is lib<name>..., its devices <name>... by default */
-	bool purges_cq;		   /* removes a QP's CQEs at destroy and RESET */
+	const char *name; /* its library is lib<name>..., its devices <name>... by default */
+	bool purges_cq;	  /* removes a QP's CQEs at destroy and RESET */
 	uint32_t flush_vendor_err; /* what the NIC puts into flushed completions */
 	int invalid;		   /* post_send: too many SGEs or too much inline data */
 	bool checks_atomics;	   /* post_send: refuses short or unaligned ones */

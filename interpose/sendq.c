@@ -87,6 +87,11 @@ char *sendq_payload(const struct qp *q, struct swr *w)
 	return (char *)(w + 1) + slot_sge_bytes(q);
 }
 
+static bool signals(const struct qp *q, const struct ibv_send_wr *wr)
+{
+	return q->all_signaled || wr->send_flags & IBV_SEND_SIGNALED;
+}
+
 static bool inline_payload(const struct ibv_send_wr *wr)
 {
 	return wr->send_flags & IBV_SEND_INLINE && wr->opcode != IBV_WR_RDMA_READ;
@@ -166,7 +171,7 @@ int sendq_capture(struct qp *q, const struct ibv_send_wr *wr)
 	if (inline_payload(wr))
 		copy_inline(q, w, wr);
 	w->length = length;
-	w->signaled = q->all_signaled || wr->send_flags & IBV_SEND_SIGNALED;
+	w->signaled = signals(q, wr);
 	w->cuttable = plan_cuttable(q->type, wr->opcode, shim.cfg.cut_imm);
 	sendq_commit(q, 1);
 	return 0;
@@ -177,11 +182,6 @@ int sendq_capture(struct qp *q, const struct ibv_send_wr *wr)
  * its setters go on writing, over the WQE that was built last, and if that is already posted, the
  * NIC may read it so. Hence the exact count of what is in there.
  */
-static bool signals(const struct qp *q, const struct ibv_send_wr *wr)
-{
-	return q->all_signaled || wr->send_flags & IBV_SEND_SIGNALED;
-}
-
 void sendq_native(struct qp *q, const struct ibv_send_wr *wr)
 {
 	for (; wr; wr = wr->next) {
@@ -212,39 +212,38 @@ void sendq_native_done(struct qp *q)
 	sub_relaxed(&q->scq->inside, 1);
 }
 
-/* Bytes of queued WRs that were not cut yet leave the books. */
-static void forget_queued(struct qp *q)
+void sendq_give_back(struct qp *q, const struct chunk *c, bool ok, uint64_t now)
 {
-	uint64_t n;
+	if (c->bytes)
+		rnice_port_done(q->ctx->dev->port, c->bytes, c->posted, ok, now);
+	if (c->room)
+		add_relaxed(&q->scq->room, 1);
+	if (c->signaled)
+		sub_relaxed(&shim.work, 1);
+	sub_relaxed(&q->scq->inside, 1);
+}
+
+void sendq_forget_queued(struct qp *q)
+{
 	int64_t bytes = 0;
 	struct swr *w;
 
-	for (n = q->wr_cut; n != q->wr_head; n++) {
-		w = sendq_slot(q, n);
+	sub_relaxed(&shim.work, (int64_t)(q->wr_head - q->wr_cut));
+	for (; q->wr_cut != q->wr_head; q->wr_cut++) {
+		w = sendq_slot(q, q->wr_cut);
 		bytes += (int64_t)(w->length - w->cut);
 	}
-	sub_relaxed(&shim.work, (int64_t)(q->wr_head - q->wr_cut));
 	rnice_port_count(q->ctx->dev->port, RNICE_CTR_QUEUED_BYTES, -bytes);
 }
 
 void sendq_reset(struct qp *q)
 {
-	struct rnice_port *port = q->ctx->dev->port;
 	uint64_t now = now_ns();
-	struct chunk *c;
 
-	for (; q->ck_done != q->ck_head; q->ck_done++) {
-		c = &q->chunks[q->ck_done & q->ck_mask];
-		if (c->bytes)
-			rnice_port_done(port, c->bytes, 0, false, now);
-		if (c->signaled)
-			sub_relaxed(&shim.work, 1);
-		if (c->room)
-			add_relaxed(&q->scq->room, 1);
-		sub_relaxed(&q->scq->inside, 1);
-	}
-	forget_queued(q);
-	q->wr_done = q->wr_cut = q->wr_head;
+	for (; q->ck_done != q->ck_head; q->ck_done++)
+		sendq_give_back(q, &q->chunks[q->ck_done & q->ck_mask], false, now);
+	sendq_forget_queued(q);
+	q->wr_done = q->wr_head;
 	q->nat_done = q->nat_head;
 	sub_relaxed(&q->scq->inside, (uint32_t)(q->sig_head - q->sig_done));
 	q->sig_done = q->sig_head;

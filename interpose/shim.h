@@ -198,7 +198,7 @@ struct qp {
 	uint64_t *activity; /* in the segment; a plain counter with one writer at a time */
 	_Atomic int mode;   /* enum qp_mode */
 
-	uint64_t unseen;	/* what counts nowhere */
+	uint64_t unseen;	/* *@activity of a QP whose posts tell nobody anything */
 	struct wr_batch *batch; /* NULL: not made for ibv_wr_* */
 	struct ctx *ctx;
 	struct cq *scq, *rcq;
@@ -447,7 +447,10 @@ static inline uint64_t sendq_inside(const struct qp *q) /* WRs in the real SQ */
 {
 	return q->ck_head - q->ck_done + q->nat_head - q->nat_done;
 }
-void sendq_reset(struct qp *q); /* forget everything, give bytes and room back */
+/* @c left the NIC, or never got there: what it holds of the window, the CQ and the books. */
+void sendq_give_back(struct qp *q, const struct chunk *c, bool ok, uint64_t now);
+void sendq_forget_queued(struct qp *q); /* what is still to be cut never will be */
+void sendq_reset(struct qp *q);		/* forget everything, what is in the NIC included */
 
 /* issue.c */
 void dev_enlist(struct dev *dev, struct qp *q); /* wants to send */
