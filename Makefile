@@ -71,11 +71,11 @@ check: setup all test-programs ## every test, as CI runs them (VM included)
 	@BUILD=$(BUILD) tests/run
 
 # The sanitizer builds keep to themselves; the suites that need no VM run on them.
-check-asan: setup ## unit, scheduler, emulator and integrity tests under AddressSanitizer
+check-asan: setup ## unit tests, and integration programs on the emulator, under AddressSanitizer
 	@tests/sanitized address $(BUILD)-asan
 check-ubsan: setup ## the same under UndefinedBehaviorSanitizer
 	@tests/sanitized undefined $(BUILD)-ubsan
-check-tsan: setup ## race programs and integrity under ThreadSanitizer
+check-tsan: setup ## race programs and integration programs under ThreadSanitizer
 	@tests/sanitized thread $(BUILD)-tsan
 check-valgrind: setup ## integration programs on the emulated device under memcheck
 	@tests/sanitized valgrind $(BUILD)-valgrind

@@ -54,7 +54,7 @@ static int ring_resize(struct cq *cq, uint32_t entries)
 }
 
 /*
- * Draining stops at cq->limit, and cq->reserved entries are kept for flushes, so the ring is large
+ * Draining stops at cq->asked, and cq->reserved entries are kept for flushes, so the ring is large
  * enough for all programs that poll as verbs demands. It grows for the others.
  */
 void cq_push(struct cq *cq, const struct ibv_wc *wc)
@@ -81,7 +81,7 @@ static int ring_pop(struct cq *cq, int n, struct ibv_wc *wc)
 
 int cq_reserve(struct cq *cq, uint32_t entries)
 {
-	int err = ring_resize(cq, cq->limit + BATCH + cq->reserved + entries);
+	int err = ring_resize(cq, (uint32_t)cq->asked + BATCH + cq->reserved + entries);
 
 	if (!err)
 		cq->reserved += entries;
@@ -154,7 +154,7 @@ static int drain(struct cq *cq, uint32_t max, bool now)
 	/* Not ours to read, unless something of ours was still under way at that time. */
 	if (unlikely(load_relaxed(&cq->handed_out)) && !atomic_load(&cq->inside))
 		return 0;
-	while (sum < max && ring_count(cq) < cq->limit) {
+	while (sum < max && ring_count(cq) < (uint32_t)cq->asked) {
 		n = cq->ex ? cqex_drain(cq, now) : drain_batch(cq);
 		if (n <= 0)
 			break;
@@ -310,8 +310,7 @@ static void equip(struct cq *cq, struct ibv_comp_channel *pub)
 		return;
 	if (!pub)
 		cq->ch = channel_hidden(cq->ctx);
-	cq->limit = (uint32_t)cq->asked;
-	cq->managed = cq->ch && !ring_resize(cq, cq->limit + BATCH);
+	cq->managed = cq->ch && !ring_resize(cq, (uint32_t)cq->asked + BATCH);
 }
 
 static void free_cq(struct cq *cq, bool abandoned)
@@ -545,7 +544,6 @@ static int resize_managed(struct cq *cq, int cqe)
 	if (err)
 		return err;
 	cq->asked = cqe;
-	cq->limit = (uint32_t)cqe;
 	add_relaxed(&cq->room, spare - before);
 	store_relaxed(&cq->spare, spare);
 	return 0;

@@ -144,19 +144,18 @@ struct cq {
 	struct wc_more *more; /* beside it, if the CQ is an extended one */
 	struct cq_ex *ex;     /* made by ibv_create_cq_ex() or a vendor's creator */
 	uint32_t head, tail, mask;
-	uint32_t limit;	   /* draining stops here: the program must poll */
 	uint32_t reserved; /* ring entries promised to flushes of attached QPs */
 	struct ctx *ctx;
 	struct cq *next;	   /* all managed CQs, under registry */
 	struct cq *ctx_next;	   /* in ctx->cqs, under registry */
 	struct qp *qps;		   /* managed QPs that send to it */
 	_Atomic bool flush_wanted; /* one of them failed outside a completion */
-	int asked;		   /* cqe the program asked for */
-	_Atomic int spare;	   /* and what was added to it */
-	_Atomic int users;	   /* QPs attached, once per role, and WQs */
-	_Atomic bool handed_out;   /* its memory is the program's (direct.c): not ours to drain */
-	uint32_t seen_polls;	   /* progress thread's */
-	bool hw_armed;		   /* an event from the NIC will come */
+	int asked;		 /* cqe the program asked for; draining stops there: it must poll */
+	_Atomic int spare;	 /* and what was added to it */
+	_Atomic int users;	 /* QPs attached, once per role, and WQs */
+	_Atomic bool handed_out; /* its memory is the program's (direct.c): not ours to drain */
+	uint32_t seen_polls;	 /* progress thread's */
+	bool hw_armed;		 /* an event from the NIC will come */
 
 	/* events, under channel->lock */
 	struct channel *ch; /* never NULL for a managed CQ; may be ctx->hidden */

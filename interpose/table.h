@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Finds the shim's state of a verbs object by a 64-bit key (the object's address, or its QP
- *number), cheaply enough for the data path: one multiplication, and as a rule one probe.
+ * number), cheaply enough for the data path: one multiplication, and as a rule one probe.
  *
  *		get	put/del
  *	get	-	no lock

@@ -123,7 +123,6 @@ struct shm_device {
 	uint64_t ticked;	/* when the last one published */
 	uint64_t vclock;	/* virtual time that a process waking up starts from */
 	uint64_t cursor;	/* where the search for activity goes on */
-	uint64_t sweep;		/* where the search for the dead goes on */
 	uint64_t control[RNICE_CONTROL_WORDS] shm_line;
 	struct shm_watch watch[RNICE_MAX_PROCS] shm_line;
 } shm_line;

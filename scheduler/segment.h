@@ -40,10 +40,10 @@ struct rnice_segment; /* layout: scheduler/layout.h, guarded by its version */
 
 /* What made an object uncontrollable; reported by `rnice stat`. */
 enum rnice_uncontrolled {
-	RNICE_UNC_QP_TYPE,   /* raw packet, driver QPs */
-	RNICE_UNC_WR_API,    /* QP made for ibv_wr_* that cannot be recorded */
-	RNICE_UNC_CQ_EX,     /* completions that only the program can read */
-	RNICE_UNC_DIRECT,    /* mlx5dv_*, efadv_*, DevX */
+	RNICE_UNC_QP_TYPE, /* raw packet, driver QPs */
+	RNICE_UNC_WR_API,  /* QP made for ibv_wr_* that cannot be recorded */
+	RNICE_UNC_CQ_EX,   /* its CQ: only the program can read it, or no room for hidden entries */
+	RNICE_UNC_DIRECT,  /* mlx5dv_*, efadv_*, DevX */
 	RNICE_UNC_SHARED_QP, /* ibv_open_qp */
 	RNICE_UNC_KINDS
 };
