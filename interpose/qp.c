@@ -35,9 +35,9 @@ static enum rnice_uncontrolled obstacle(const struct ibv_qp_init_attr *attr, uin
 }
 
 /* XRC_RECV only receives: nothing to control about it. */
-static bool sends(const struct ibv_qp_init_attr *attr)
+static bool sends(enum ibv_qp_type type)
 {
-	return attr->qp_type != IBV_QPT_XRC_RECV;
+	return type != IBV_QPT_XRC_RECV;
 }
 
 static void count_uncontrolled(struct qp *q, enum rnice_uncontrolled why)
@@ -63,9 +63,9 @@ static struct qp *new_qp(struct ctx *ctx, const struct ibv_qp_init_attr *attr,
 	q->all_signaled = attr->sq_sig_all;
 	q->max_wr = attr->cap.max_send_wr;
 	pthread_mutex_init(&q->lock, NULL);
-	if (why == RNICE_UNC_SHARED_QP || (sends(attr) && why < RNICE_UNC_KINDS))
+	if (why == RNICE_UNC_SHARED_QP || (sends(q->type) && why < RNICE_UNC_KINDS))
 		count_uncontrolled(q, why);
-	q->may_manage = shim.managing && sends(attr) && why == RNICE_UNC_KINDS;
+	q->may_manage = shim.managing && sends(q->type) && why == RNICE_UNC_KINDS;
 	return q;
 }
 
@@ -407,21 +407,25 @@ void qp_hand_out(struct qp *q)
 		store_relaxed(&q->mode, QP_BYPASS);
 		pthread_mutex_unlock(&q->lock);
 	}
-	if (q->type != IBV_QPT_XRC_RECV)
+	if (sends(q->type))
 		count_uncontrolled(q, RNICE_UNC_DIRECT);
 }
 
 /* ---- locking a QP with its CQs ---- */
 
+/* The receive CQ, if it is not the send CQ, and if we manage it. */
+static struct cq *other_cq(const struct qp *q)
+{
+	return q->rcq && q->rcq != q->scq && q->rcq->managed ? q->rcq : NULL;
+}
+
 /* All that may touch the QP's completions and its queue, in the order of shim.h. */
 static void lock_all(struct qp *q)
 {
-	struct cq *a = q->scq, *b = q->rcq;
+	struct cq *a = q->scq, *b = other_cq(q);
 
-	if (b == a || (b && !b->managed))
-		b = NULL;
-	if (b && b < a) {
-		a = q->rcq;
+	if (b && b < a) { /* two QPs may have the same two CQs in other roles */
+		a = b;
 		b = q->scq;
 	}
 	pthread_mutex_lock(&a->lock);
@@ -433,7 +437,7 @@ static void lock_all(struct qp *q)
 static void unlock_all(struct qp *q)
 {
 	pthread_mutex_unlock(&q->ctx->dev->pump_lock);
-	if (q->rcq && q->rcq != q->scq && q->rcq->managed)
+	if (other_cq(q))
 		pthread_mutex_unlock(&q->rcq->lock);
 	pthread_mutex_unlock(&q->scq->lock);
 }
@@ -442,7 +446,7 @@ static void unlock_all(struct qp *q)
 static void drain_cqs(struct qp *q)
 {
 	cq_drain_all(q->scq);
-	if (q->rcq && q->rcq != q->scq && q->rcq->managed)
+	if (other_cq(q))
 		cq_drain_all(q->rcq);
 }
 
@@ -452,7 +456,7 @@ static void purge_soft(struct qp *q)
 	if (!q->ctx->provider->purges_cq)
 		return;
 	cq_forget_qp(q->scq, q->qp_num);
-	if (q->rcq && q->rcq != q->scq && q->rcq->managed)
+	if (other_cq(q))
 		cq_forget_qp(q->rcq, q->qp_num);
 }
 
