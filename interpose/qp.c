@@ -97,7 +97,11 @@ static uint64_t *activity_of(struct qp *q)
 
 /* ---- create ---- */
 
-/* A tiny queue would leave room for one chunk at a time: ask for more, but do not tell. */
+/*
+ * A tiny queue would leave room for one chunk at a time: ask for more, but do not tell. One a
+ * little larger gets RNICE_SQ_MIN from providers that round up, and the program may have counted on
+ * that.
+ */
 static void deepen(struct qp *q, struct ibv_qp_cap *cap)
 {
 	q->hide_depth = q->may_manage && cap->max_send_wr <= RNICE_SQ_MIN / 2;

@@ -19,8 +19,8 @@
  * and the transition of raw packet QPs, likewise.
  *
  * A parent domain lives exactly as long as its QP, so nothing of ours is in the way of the
- *program's ibv_dealloc_pd(). A door is kept until its context is closed: libmlx5 does not give
- *registers back earlier either.
+ * program's ibv_dealloc_pd(). A door is kept until its context is closed: libmlx5 does not give
+ * registers back earlier either.
  */
 #ifndef RNICE_INTERPOSE_UAR_H
 #define RNICE_INTERPOSE_UAR_H

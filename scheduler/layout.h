@@ -94,7 +94,7 @@ struct shm_slot {
 	uint64_t spare;
 	/* line 2 */
 	uint64_t cls, policy, preempt_ns, chunk, window, rate;
-	uint64_t weight; /* for shares that differ; all 1 now */
+	uint64_t spare2;
 	uint64_t uar;
 	uint64_t reg[RNICE_MAX_REGISTERS] shm_line; /* doorbell registers, packed: register.c */
 	struct shm_activity line[SHM_LINES];

@@ -118,7 +118,6 @@ static void fill(struct shm_slot *slot, const struct rnice_owner *me,
 	store_relaxed(&slot->chunk, info->chunk);
 	store_relaxed(&slot->window, info->window);
 	store_relaxed(&slot->rate, info->rate);
-	store_relaxed(&slot->weight, 1);
 	store_relaxed(&slot->uar, info->uar);
 	/* S1 release, pairs with S2 acquire wherever ready is read: ready => filled. */
 	store_release(&slot->ready, me->word);
