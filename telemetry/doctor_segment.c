@@ -9,16 +9,17 @@
 #include "telemetry/doctor.h"
 #include "telemetry/stat.h"
 
-/* What is uncontrolled, and what somebody can do about it. */
-static const char *const advice[] = {
+/* Why queue pairs are uncontrolled. */
+static const char *const reasons[] = {
 	[RNICE_UNC_QP_TYPE] = "of types that rnice does not schedule (raw packet, vendors' own)",
-	[RNICE_UNC_WR_API] = "are used through ibv_wr_*",
-	[RNICE_UNC_CQ_EX] = "complete on CQs that are read with ibv_start_poll",
+	[RNICE_UNC_WR_API] = "were made for operations of ibv_wr_* that rnice cannot record",
+	[RNICE_UNC_CQ_EX] =
+		"complete on CQs that rnice cannot read, or without room for its entries",
 	[RNICE_UNC_DIRECT] =
-		"were made through a vendor's interface or before rnice saw the device",
+		"were made by a vendor's interface, or handed out by one (RNICE_DIRECT)",
 	[RNICE_UNC_SHARED_QP] = "were opened with ibv_open_qp",
 };
-_Static_assert(sizeof(advice) / sizeof(advice[0]) == RNICE_UNC_KINDS, "advice for each kind");
+_Static_assert(sizeof(reasons) / sizeof(reasons[0]) == RNICE_UNC_KINDS, "a reason for each kind");
 
 struct process {
 	const struct rnice_segment *seg;
@@ -45,7 +46,7 @@ static void check_uncontrolled(struct process *p, unsigned device)
 		doctor_problem("process %" PRIu32 " (%s) on %s: %" PRIu64
 			       " queue pairs %s. They are not scheduled",
 			       p->stat.pid, p->stat.comm, device_name(p, device, &dev),
-			       counter[kind], advice[kind]);
+			       counter[kind], reasons[kind]);
 	}
 }
 
