@@ -182,6 +182,15 @@ static int post_managed(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr
 
 /* ---- class auto ---- */
 
+#ifdef RNICE_TEST_FLIP
+/* A build for tests: every QP changes each millisecond, whatever it sends. */
+static void classify(struct qp *q, const struct ibv_send_wr *wr, bool *huge)
+{
+	(void)wr;
+	*huge = now_ns() / 1000000 & 1;
+	q->ewma = 0;
+}
+#else
 static void classify(struct qp *q, const struct ibv_send_wr *wr, bool *huge)
 {
 	uint64_t len;
@@ -194,20 +203,6 @@ static void classify(struct qp *q, const struct ibv_send_wr *wr, bool *huge)
 			len = UINT32_MAX / 32;
 		q->ewma += ((uint32_t)len - q->ewma / 16);
 	}
-}
-
-/* The build that moves every QP between bypass and managed each millisecond, whatever it sends. */
-#ifdef RNICE_TEST_FLIP
-static void flip(struct qp *q, bool *huge)
-{
-	*huge = now_ns() / 1000000 & 1;
-	q->ewma = 0;
-}
-#else
-static void flip(struct qp *q, bool *huge)
-{
-	(void)q;
-	(void)huge;
 }
 #endif
 
@@ -234,7 +229,6 @@ bool post_stays_watched(struct qp *q, const struct ibv_send_wr *wr)
 
 	pthread_mutex_lock(&q->lock);
 	classify(q, wr, &huge);
-	flip(q, &huge);
 	watched = load_relaxed(&q->mode) == QP_WATCHED;
 	if (watched && (huge || q->ewma / 16 >= AUTO_UP)) {
 		become_managed(q);
