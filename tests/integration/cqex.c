@@ -425,10 +425,15 @@ static uint64_t counted(void)
 	return __atomic_load_n(&total, __ATOMIC_ACQUIRE);
 }
 
+/*
+ * A batch ends after DEPTH entries: the NIC learns only then that they were read, and while others
+ * post, one that goes on for as long as there are entries would let it overrun the CQ.
+ */
 static void *use_start_poll(void *arg)
 {
 	struct ibv_cq_ex *cq = shared.cq[0];
 	uint64_t wr_id;
+	int n;
 
 	(void)arg;
 	while (counted() < goal) {
@@ -436,13 +441,14 @@ static void *use_start_poll(void *arg)
 			sched_yield();
 			continue;
 		}
+		n = 0;
 		do {
 			wr_id = cq->wr_id;
 			if (wr_id % 16 == 0)
 				sched_yield(); /* the others try now */
 			vu_check(cq->wr_id == wr_id, "another thread is in this batch");
 			count(wr_id, cq->status);
-		} while (next_poll(cq));
+		} while (++n < DEPTH && next_poll(cq));
 		ibv_end_poll(cq);
 	}
 	return NULL;

@@ -274,7 +274,8 @@ static void case_quiet(void)
 	vu_check(drain(&pair.scq[0], &next) == 1, "an event without a completion");
 	post_write(BIG); /* not armed */
 	vu_check(!readable(channel[0]->fd, 300), "an event of a CQ that was not armed");
-	vu_check(drain(&pair.scq[0], &next) == 1, "no completion");
+	vu_cq_expect_ok(&pair.scq[0], next, "the last WRITE"); /* tiny chunks may take longer */
+	vu_check(!readable(channel[0]->fd, 0), "an event of a CQ that was not armed");
 	close_pair();
 }
 
