@@ -162,7 +162,7 @@ static void add_chunk(struct qp *q, struct swr *w, const struct chunk *c, struct
 	struct ibv_send_wr *wr = &chain->wr[chain->n];
 
 	remember(q, w, &chain->before[chain->n]);
-	plan_chunk(w, c->length, wr, q->chain_sges + (size_t)chain->n * q->max_sge);
+	plan_chunk(w, c->length, wr, q->chain_sges + (size_t)chain->n * sendq_sge_places(q));
 	wr->wr_id = q->id_base + q->ck_head;
 	wr->send_flags &= ~(unsigned int)IBV_SEND_SIGNALED;
 	if (c->signaled)

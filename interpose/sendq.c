@@ -29,10 +29,9 @@ static uint64_t random_base(const struct qp *q)
 	return r;
 }
 
-/* One at least: inline data of ibv_wr_* is described by an SGE, whatever max_sge is. */
 static size_t slot_sge_bytes(const struct qp *q)
 {
-	return (q->max_sge ? q->max_sge : 1) * sizeof(struct ibv_sge);
+	return sendq_sge_places(q) * sizeof(struct ibv_sge);
 }
 
 int sendq_init(struct qp *q, const struct ibv_qp_cap *cap, uint32_t real_depth)
@@ -45,8 +44,7 @@ int sendq_init(struct qp *q, const struct ibv_qp_cap *cap, uint32_t real_depth)
 	q->stride = (sizeof(struct swr) + slot_sge_bytes(q) + q->max_inline + 63) & ~(size_t)63;
 	q->slots = calloc(wrs, q->stride);
 	q->chunks = calloc(cks, sizeof(*q->chunks));
-	q->chain_sges =
-		calloc((size_t)RNICE_CHAIN * (q->max_sge ? q->max_sge : 1), sizeof(*q->chain_sges));
+	q->chain_sges = calloc(RNICE_CHAIN, slot_sge_bytes(q));
 	if (q->batch)
 		q->nat_upto = calloc(cks, sizeof(*q->nat_upto));
 	if (!q->slots || !q->chunks || !q->chain_sges || (q->batch && !q->nat_upto)) {

@@ -226,7 +226,7 @@ struct qp {
 	struct chunk *chunks;
 	uint64_t ck_done, ck_head;
 	uint32_t ck_mask, ck_max;
-	struct ibv_sge *chain_sges;	/* scratch of issue(): RNICE_CHAIN * max_sge */
+	struct ibv_sge *chain_sges;	/* scratch of issue(): RNICE_CHAIN times a WR's */
 	uint64_t id_base;		/* wr_id of chunk n is id_base + n */
 	uint64_t loose_bytes;		/* in the NIC, unsignaled and not accounted yet */
 	uint32_t loose;			/* chunks since the last signaled one */
@@ -431,6 +431,11 @@ int wr_post_chain(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad
 int sendq_init(struct qp *q, const struct ibv_qp_cap *cap, uint32_t real_depth);
 void sendq_free(struct qp *q);
 struct swr *sendq_slot(const struct qp *q, uint64_t n);
+/* One at least: inline data of ibv_wr_* is described by an SGE, whatever max_sge is. */
+static inline size_t sendq_sge_places(const struct qp *q)
+{
+	return q->max_sge ? q->max_sge : 1;
+}
 int sendq_capture(struct qp *q, const struct ibv_send_wr *wr);
 struct ibv_sge *sendq_sges(struct swr *w);		/* at least one */
 char *sendq_payload(const struct qp *q, struct swr *w); /* q->max_inline bytes */

@@ -105,27 +105,34 @@ static void pointers(void)
 	end();
 }
 
-/* A builder that the QP was not made for: libmlx5 has it all the same, librxe does not. */
-static void out_of_request(void)
+/* Side 0's QP made anew by @attr. */
+static void remake(struct ibv_qp_init_attr_ex *attr)
 {
-	struct ibv_qp_init_attr_ex attr = {
-		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE,
-		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = 4, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
-	struct ibv_qp_ex *keep;
 	struct ibv_qp *qp;
 
-	begin("builders out of request");
-	attr.pd = pair.dev[0].pd;
-	attr.send_cq = pair.scq[0].cq;
-	attr.recv_cq = pair.rcq[0].cq;
+	attr->comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	attr->qp_type = IBV_QPT_RC;
+	attr->pd = pair.dev[0].pd;
+	attr->send_cq = pair.scq[0].cq;
+	attr->recv_cq = pair.rcq[0].cq;
 	vu_qp_destroy(&pair.qp[0]);
-	qp = ibv_create_qp_ex(pair.dev[0].ctx, &attr);
+	qp = ibv_create_qp_ex(pair.dev[0].ctx, attr);
 	vu_check(qp, "ibv_create_qp_ex: %s", strerror(errno));
 	pair.qp[0] = (struct vu_qp){.qp = qp, .ex = ibv_qp_to_qp_ex(qp)};
 	vu_check(!vu_qp_to_state(pair.qp[1].qp, IBV_QPS_RESET), "modify to RESET");
 	vu_connect(&pair.dev[0], qp, &pair.dev[1], pair.qp[1].qp, &pair.link);
+}
+
+/* A builder that the QP was not made for: libmlx5 has it all the same, librxe does not. */
+static void out_of_request(void)
+{
+	struct ibv_qp_init_attr_ex attr = {
+		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE,
+		.cap = {.max_send_wr = 4, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
+	struct ibv_qp_ex *keep;
+
+	begin("builders out of request");
+	remake(&attr);
 	keep = ex();
 	vu_log("out of request: read %d\n", !!keep->wr_rdma_read);
 	if (keep->wr_rdma_read) {
@@ -139,6 +146,26 @@ static void out_of_request(void)
 		check_copied("read out of request", 0, 10000);
 	}
 	still_works();
+	end();
+}
+
+/* A QP without SGEs sends inline data all the same. */
+static void inline_alone(void)
+{
+	struct ibv_qp_init_attr_ex attr = {
+		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE,
+		.cap = {.max_send_wr = DEPTH, .max_recv_wr = 1, .max_inline_data = 60}};
+
+	begin("inline data alone");
+	remake(&attr);
+	ibv_wr_start(ex());
+	for (size_t i = 0; i < 12; i++) {
+		write_wr(i, i == 11 ? IBV_SEND_SIGNALED : 0, 40 * i);
+		ibv_wr_set_inline_data(ex(), pair.mem[0].p + 40 * i, 40);
+	}
+	complete("inline data alone");
+	log_completions("inline data alone", 1);
+	check_copied("inline data alone", 0, 12 * 40);
 	end();
 }
 
@@ -493,6 +520,7 @@ int main(int argc, char **argv)
 	vu_parse(argc, argv, "builders", "corners of ibv_wr_*", NULL, 0);
 	pointers();
 	out_of_request();
+	inline_alone();
 	legacy_between();
 	aborts();
 	empty();
@@ -509,5 +537,5 @@ int main(int argc, char **argv)
 	vu_dev_open(&pair.dev[0], vu.dev);
 	if (!pair.dev[0].is_rxe)
 		no_setter();
-	return vu_pass("16 cases");
+	return vu_pass("17 cases");
 }
