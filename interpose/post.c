@@ -150,6 +150,13 @@ static int capture_list(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr
 	return err;
 }
 
+COLD static void become_managed(struct qp *q)
+{
+	channel_take(q->scq->ch);
+	rnice_port_count(q->ctx->dev->port, RNICE_CTR_MANAGED_QPS, 1);
+	store_relaxed(&q->mode, QP_MANAGED);
+}
+
 static int post_managed(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	struct dev *dev = q->ctx->dev;
@@ -162,6 +169,9 @@ static int post_managed(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr
 			pthread_mutex_unlock(&q->lock);
 			return post_native(q, wr, bad);
 		}
+		/* Class auto: another thread that shares the QP took it off the queue meanwhile. */
+		if (load_relaxed(&q->mode) == QP_WATCHED)
+			become_managed(q);
 		err = capture_list(q, wr, &wr);
 		full = q->wr_head - q->wr_done >= q->max_wr;
 		pthread_mutex_unlock(&q->lock);
@@ -205,13 +215,6 @@ static void classify(struct qp *q, const struct ibv_send_wr *wr, bool *huge)
 	}
 }
 #endif
-
-COLD static void become_managed(struct qp *q)
-{
-	channel_take(q->scq->ch);
-	rnice_port_count(q->ctx->dev->port, RNICE_CTR_MANAGED_QPS, 1);
-	store_relaxed(&q->mode, QP_MANAGED);
-}
 
 /* q->lock held; true if the QP is on the bypass now. */
 static bool become_watched(struct qp *q)
