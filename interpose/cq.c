@@ -397,28 +397,46 @@ static struct ibv_cq *create(struct cq *cq, void *cq_context, struct ibv_comp_ch
 	return ibv;
 }
 
-/* registry held. The CQ @ibv exists; false: it had to be destroyed again. */
-static bool finish(struct cq *cq, struct ibv_cq *ibv)
+/*
+ * No memory to keep the books of a CQ: natively it works all the same, except on a channel that is
+ * ours, where nobody would hand its events on. registry held
+ */
+static bool can_be_plain(struct ibv_comp_channel *pub)
 {
+	if (channel_of(pub)) {
+		errno = ENOMEM;
+		return false;
+	}
+	log_warn("a CQ runs unscheduled: out of memory");
+	return true;
+}
+
+/* registry held. The CQ @ibv exists; NULL: it had to be destroyed again. */
+static struct ibv_cq *finish(struct cq *cq, struct ibv_cq *ibv, struct ibv_comp_channel *pub)
+{
+	bool plain;
+
 	cq->ibv = ibv;
 	store_relaxed(&cq->slow, cq->managed);
 	if (cq->ch)
 		channel_adopt(cq->ch, ibv);
-	if (publish(cq)) {
-		real()->ibv_destroy_cq(ibv);
-		errno = ENOMEM;
-		return false;
+	if (!publish(cq)) {
+		if (cq->managed && shim.cfg.cls == RNICE_CLASS_BULK)
+			channel_take(cq->ch);
+		return ibv;
 	}
-	if (cq->managed && shim.cfg.cls == RNICE_CLASS_BULK)
-		channel_take(cq->ch);
-	return true;
+	plain = can_be_plain(pub);
+	if (!plain)
+		real()->ibv_destroy_cq(ibv);
+	free_cq(cq, plain);
+	return plain ? ibv : NULL;
 }
 
 EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
 				    struct ibv_comp_channel *channel, int vector)
 {
 	struct ctx *ctx = ctx_of(context);
-	struct ibv_cq *ibv;
+	struct ibv_cq *ibv = NULL;
 	struct cq *cq;
 
 	if (!ctx)
@@ -427,13 +445,33 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *
 	cq = new_cq(ctx, channel, cqe);
 	if (cq)
 		equip(cq, channel);
-	ibv = cq ? create(cq, cq_context, channel, vector) : NULL;
-	if (ibv && !finish(cq, ibv))
-		ibv = NULL;
-	if (cq && !ibv)
+	if (cq)
+		ibv = create(cq, cq_context, channel, vector);
+	else if (can_be_plain(channel))
+		ibv = real()->ibv_create_cq(context, cqe, cq_context, channel, vector);
+	if (cq && ibv)
+		ibv = finish(cq, ibv, channel);
+	else if (cq)
 		free_cq(cq, false);
 	pthread_mutex_unlock(&shim.registry);
 	return ibv;
+}
+
+/* As new_cq() and equip() for an extended one. */
+static struct cq *new_extended(struct ctx *ctx, const struct ibv_cq_init_attr_ex *attr, bool opaque)
+{
+	struct cq *cq = new_cq(ctx, attr->channel, (int)attr->cqe);
+
+	if (!cq)
+		return NULL;
+	cq->ex = cqex_new(cq, attr);
+	if (!cq->ex) {
+		free_cq(cq, false);
+		return NULL;
+	}
+	if (!opaque && cqex_can_keep(attr))
+		equip(cq, attr->channel);
+	return cq;
 }
 
 struct ibv_cq_ex *cq_create_extended(struct ctx *ctx, struct ibv_cq_init_attr_ex *attr, bool opaque,
@@ -444,20 +482,18 @@ struct ibv_cq_ex *cq_create_extended(struct ctx *ctx, struct ibv_cq_init_attr_ex
 	struct cq *cq;
 
 	pthread_mutex_lock(&shim.registry);
-	cq = new_cq(ctx, channel, (int)attr->cqe);
-	if (cq)
-		cq->ex = cqex_new(cq, attr);
-	if (cq && cq->ex && !opaque && cqex_can_keep(attr))
-		equip(cq, channel);
+	cq = new_extended(ctx, attr, opaque);
 	if (cq && cq->ch)
 		attr->channel = &cq->ch->real; /* in place: its size grows with rdma-core */
-	if (cq && cq->ex)
+	if (cq)
 		ex = cqex_create(cq, attr, make, arg);
+	else if (can_be_plain(channel))
+		ex = make(arg);
 	attr->channel = channel;
-	if (ex && !finish(cq, ibv_cq_ex_to_cq(ex)))
-		ex = NULL;
 	if (cq && !ex)
 		free_cq(cq, false);
+	else if (cq && !finish(cq, ibv_cq_ex_to_cq(ex), channel))
+		ex = NULL;
 	pthread_mutex_unlock(&shim.registry);
 	return ex;
 }
