@@ -18,7 +18,7 @@
 #define CUT 4
 #define CUT_MAX 300000
 #define FULL 2	/* epochs in a row: one may be a program that was off its CPU */
-#define CALM 32 /* so many epochs without waiting: the edge has moved, take larger steps */
+#define CALM 16 /* so many epochs without waiting: the edge has moved, take larger steps */
 
 #define UNDER_WAY_MAX 30 /* chunks */
 
@@ -124,7 +124,7 @@ static void judge(struct rnice_pace *p, const struct rnice_pace_in *in, uint64_t
 		p->draining = 0;
 		return;
 	}
-	p->full = stay > best + chunk_ns * 7 / 20 || crowded(p, stay, served) ? p->full + 1 : 0;
+	p->full = stay > best + chunk_ns * 9 / 20 || crowded(p, stay, served) ? p->full + 1 : 0;
 	if (p->full >= FULL)
 		fall(p, served);
 	else if (!p->full && in->backlog && served >= rnice_muldiv(p->level, 85, 100))
