@@ -56,7 +56,7 @@ const struct rnice_setting rnice_settings[] = {
 	  .help = "What this program's traffic needs: short waiting (latency), bandwidth (bulk), or"
 		  " let rnice tell from what each queue pair sends (auto)." },
 	{ .name = "RNICE_POLICY", .letter = 'p', .dflt = "preempt", FIELD(policy),
-	  .help = "What rnice does: nothing (off), count and sample only (observe), cut and hold back"
+	  .help = "What rnice does: nothing (off), count and time the posts of latency traffic only (observe), cut and hold back"
 		  " bulk so that latency traffic can pass (preempt), or the same with fixed sizes"
 		  " (static)." },
 	{ .name = "RNICE_PREEMPT_US", .dflt = "10", FIELD(preempt_us),
@@ -65,8 +65,9 @@ const struct rnice_setting rnice_settings[] = {
 		  " values mean shorter waits and more, smaller work requests." },
 	{ .name = "RNICE_CHUNK", .dflt = "auto", .static_dflt = "64k", .zero = "auto", FIELD(chunk),
 	  .unit = RNICE_UNIT_BYTES, .min = 1, .max = GIB,
-	  .help = "Longest piece of a bulk message that the NIC gets at once; auto is as much as the NIC"
-		  " moves in RNICE_PREEMPT_US." },
+	  .help = "Longest piece of a bulk message that the NIC gets at once; auto: while latency"
+		  " traffic is active, half of what the NIC moves in RNICE_PREEMPT_US, but at least"
+		  " one MTU; else what it moves in 1 ms, but at most 1 MiB." },
 	{ .name = "RNICE_WINDOW", .dflt = "auto", .static_dflt = "256k", .zero = "auto",
 	  FIELD(window), .unit = RNICE_UNIT_BYTES, .min = 1, .max = TIB,
 	  .help = "How many bytes of managed traffic may be inside one NIC at once." },

@@ -9,6 +9,7 @@
  * sleeps without a time-out. RNICE_PROGRESS=spin: it never sleeps while anything is under way.
  */
 #include "interpose/shim.h"
+#include "interpose/uar.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -213,6 +214,7 @@ static void *run(void *arg)
 	int n;
 
 	(void)arg;
+	uar_ignore_me();
 	for (;;) {
 		now = now_ns();
 		if (load_relaxed(&shim.work) > 0)

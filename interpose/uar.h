@@ -92,6 +92,7 @@ void uar_child(void); /* after fork */
 void uar_lock_sends(struct qp *q);
 void uar_unlock_sends(struct qp *q);
 void uar_learn(struct qp *q); /* this thread posts to it; cheap when known */
+void uar_ignore_me(void);     /* this thread is not one of the program's */
 
 #pragma GCC visibility pop
 

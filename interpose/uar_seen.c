@@ -15,7 +15,8 @@
 #include <unistd.h>
 
 static _Atomic int thread_ids[NO_THREAD]; /* kernel's; 0: number is free */
-/* In the static TLS block: one load. This thread's number + 1; 0: has none yet. */
+/* In the static TLS block: one load. This thread's number + 1; 0: has none yet; OURS: never. */
+#define OURS 255
 static __thread __attribute__((tls_model("initial-exec"))) unsigned char my_number;
 
 /* ---- threads ---- */
@@ -38,6 +39,11 @@ unsigned uar_thread(void)
 	if (unlikely(!my_number))
 		my_number = (unsigned char)(draw_number() + 1);
 	return my_number - 1u;
+}
+
+void uar_ignore_me(void)
+{
+	my_number = OURS;
 }
 
 /* Numbers of threads that ended. A new thread of the same id counts as the old one. */
@@ -216,7 +222,7 @@ void uar_learn(struct qp *q)
 {
 	unsigned me;
 
-	if (!q->uar.reg)
+	if (!q->uar.reg || my_number == OURS)
 		return;
 	me = uar_thread();
 	if (unlikely(!(load_relaxed(&q->uar.threads) >> me & 1)))

@@ -62,8 +62,9 @@ static void tell_shared(struct process *p, unsigned device, unsigned shared, uns
 		p->stat.pid, p->stat.comm, device_name(p, device, &dev), shared, all,
 		driver ? "Threads with queue pairs of their own are kept apart with"
 			 " RNICE_UAR=balanced"
-		: p->stat.uar == RNICE_UAR_SHARED
-			? "RNICE_UAR=shared makes it so"
+		: p->stat.uar == RNICE_UAR_SHARED ? "RNICE_UAR=shared makes it so"
+		: p->stat.uar == RNICE_UAR_PER_QP
+			? "They share queue pairs, or RNICE_UAR_BUDGET is too small"
 			: "Either they share queue pairs, or RNICE_UAR_BUDGET is too small, or"
 			  " one thread makes the queue pairs of others: try RNICE_UAR=per-qp");
 }
