@@ -166,6 +166,7 @@ static void run_open(struct rnice_control *c, uint64_t mtu)
 	uint64_t start, aim = BLIND_WINDOW;
 
 	c->trial = 0;
+	c->pace = 0;
 	c->chunk = chunk_of(c->rate ? bytes_in(c->rate, MSEC) : BLIND_CHUNK, mtu);
 	if (c->rate)
 		aim = bytes_in(c->rate, RNICE_OPEN_NS);
@@ -260,10 +261,10 @@ static void run_paced(struct rnice_control *c, const struct rnice_control_in *in
 		.done = in->done,
 		.stayed = in->stayed,
 		.staying = in->staying,
-		.inflight = in->inflight,
 		.rate = c->rate,
 		.firm = c->firm,
 		.backlog = c->backlog && in->backlog,
+		.resumed = !c->pace,
 	};
 
 	c->trial = 0;
@@ -284,6 +285,8 @@ static void run_protected(struct rnice_control *c, const struct rnice_control_in
 	c->window = ladder[step] * c->chunk;
 	if (slow_port(c, preempt))
 		run_paced(c, in, mtu);
+	else
+		c->pace = 0;
 }
 
 static void write_rules(const struct rnice_control *c, const struct rnice_control_in *in,
@@ -321,7 +324,6 @@ void rnice_control_step(struct rnice_control *c, const struct rnice_control_in *
 		if (rnice_control_protected(c, in->now) && c->backlog && in->backlog)
 			advance_trial(c, in, ns);
 	}
-	c->pace = 0;
 	if (rnice_control_protected(c, in->now))
 		run_protected(c, in, mtu);
 	else

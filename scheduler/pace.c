@@ -15,6 +15,7 @@
 #define STEP_BLIND 125000 /* ppm: nothing is known of the port */
 #define STEP_MAX 20000
 #define STEP_MIN 1000
+#define LEFTOVER_EPOCHS 3 /* RNICE_OPEN_NS of bytes leave the NIC meanwhile */
 #define CUT 4
 #define CUT_MAX 300000
 #define FULL 2	/* epochs in a row: one may be a program that was off its CPU */
@@ -58,6 +59,7 @@ static void make_sane(struct rnice_pace *p, const struct rnice_pace_in *in)
 		begin_epoch(p, in->now);
 	if (p->least_at > in->now)
 		p->least_at = 0;
+	p->draining = clamp(p->draining, 0, LEFTOVER_EPOCHS);
 }
 
 /* The shortest stay of the last 5 to 10 seconds, with this one. */
@@ -121,7 +123,7 @@ static void judge(struct rnice_pace *p, const struct rnice_pace_in *in, uint64_t
 	uint64_t served = rnice_muldiv(p->done, SEC, ns);
 
 	if (p->draining) {
-		p->draining = 0;
+		p->draining--;
 		return;
 	}
 	p->full = stay > best + chunk_ns * 9 / 20 || crowded(p, stay, served) ? p->full + 1 : 0;
@@ -141,8 +143,9 @@ void rnice_pace_step(struct rnice_pace *p, const struct rnice_pace_in *in)
 	p->stayed += in->stayed;
 	p->staying += in->staying;
 	ns = in->now - p->at;
-	/* What an earlier, larger window left in the NIC says nothing about this pace. */
-	if (ns > EPOCH_MAX_NS || in->inflight > 2 * p->window) {
+	if (in->resumed)
+		p->draining = LEFTOVER_EPOCHS;
+	if (in->resumed || ns > EPOCH_MAX_NS) {
 		begin_epoch(p, in->now);
 	} else if (ns >= EPOCH_NS && p->staying >= EPOCH_CHUNKS * in->chunk) {
 		judge(p, in, ns);

@@ -31,7 +31,7 @@ struct rnice_pace {
 	uint64_t least, least_before, least_at;
 	uint64_t full;	   /* epochs in a row in which chunks waited */
 	uint64_t floored;  /* the known rate does not let it fall further */
-	uint64_t draining; /* the pace just fell: the next epoch says nothing */
+	uint64_t draining; /* so many epochs say nothing yet: of what is in the NIC from before */
 	/* the epoch */
 	uint64_t at, done, stayed, staying;
 };
@@ -40,10 +40,11 @@ struct rnice_pace_in {
 	uint64_t now, done; /* bytes served since the last step */
 	uint64_t stayed; /* the sum over @staying bytes of how long they were in the NIC, 1024 ns */
 	uint64_t staying;
-	uint64_t inflight, chunk; /* bytes */
-	uint64_t rate;		  /* what is known of the port, bytes/s; 0: nothing */
-	bool firm;		  /* ... and the port can serve as much for sure */
+	uint64_t chunk; /* bytes */
+	uint64_t rate;	/* what is known of the port, bytes/s; 0: nothing */
+	bool firm;	/* ... and the port can serve as much for sure */
 	bool backlog;
+	bool resumed; /* it was not paced in the tick before */
 };
 
 /* One tick of a paced port. Afterwards p->level is the pace, never 0, and p->window is set. */

@@ -13,6 +13,7 @@ struct model {
 	double rate;	       /* of the port, bytes/s */
 	uint64_t trip;	       /* from the end of a chunk until its bytes are free again, ns */
 	uint64_t period, next; /* of a latency program; 0: none */
+	uint64_t given; /* bytes in the NIC as the program set them, once chunks wait; 0: not */
 };
 
 static struct model model(double rate, uint64_t trip, uint32_t mtu)
@@ -42,7 +43,7 @@ static double speed(const struct model *m)
 static double stay(const struct model *m)
 {
 	double own = m->rules.chunk / m->rate * 1e9 + (double)m->trip;
-	double queued = m->rules.window / speed(m) * 1e9;
+	double queued = (double)(m->given ? m->given : m->rules.window) / speed(m) * 1e9;
 
 	return m->rules.paced && (double)m->c.pace < m->rate ? own : queued;
 }
@@ -60,6 +61,8 @@ static double run(struct model *m, uint64_t ns)
 		m->in.staying = m->in.done;
 		m->in.stayed = (uint64_t)(stay(m) / 1024 * (double)m->in.done);
 		m->in.inflight = m->in.backlog ? m->rules.window : 0;
+		if (m->given && (!m->rules.paced || (double)m->c.pace >= m->rate))
+			m->in.inflight = m->given;
 		m->in.now += RNICE_TICK_NS;
 		m->in.active = m->period && m->in.now >= m->next;
 		if (m->in.active)
@@ -197,6 +200,16 @@ Test(control, a_slow_port_is_held_just_below_its_rate)
 		run(&m, 5 * SEC);
 		expect_just_below_the_edge(&m, 0.96);
 	}
+}
+
+Test(control, a_slow_port_is_held_just_below_its_rate_whatever_window_is_given)
+{
+	struct model m = model(12.5e6, 100 * USEC, 4096);
+
+	m.given = 1 << 20;
+	m.period = 1;
+	run(&m, 5 * SEC);
+	expect_just_below_the_edge(&m, 0.9);
 }
 
 Test(control, a_slow_port_is_found_from_nothing_within_half_a_second)
