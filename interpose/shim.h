@@ -367,8 +367,11 @@ void qp_hand_out(struct qp *q);
 struct ibv_qp *qp_create_extended(struct ctx *ctx, struct ibv_qp_init_attr_ex *attr,
 				  enum rnice_uncontrolled why, bool movable,
 				  struct ibv_qp *(*make)(void *), void *arg);
-void qp_abandon(struct qp *q); /* its context is closed; registry held */
+void qp_forget(struct qp *q); /* the provider's is gone; registry held */
 int hook_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+
+/* qp_state.c */
+void qp_abandon(struct qp *q); /* its context is closed; registry held */
 
 /* receivers.c */
 struct ibv_wq *wq_made(struct ibv_wq *wq); /* NULL: it was not */
