@@ -43,7 +43,7 @@ $(BUILD)/rnice: $(call objects,$(CMD_SRC))
 
 # A fresh machine gets its compiler and headers here; one that has them is not touched.
 headers:
-	@printf '#include <infiniband/verbs.h>\n#include <uthash.h>\n' | \
+	@printf '#include <infiniband/verbs.h>\n#include <numa.h>\n#include <uthash.h>\n' | \
 		$(CC) -E -x c - >/dev/null 2>&1 || scripts/setup
 
 setup: ## install every Debian package that the other targets need
