@@ -277,7 +277,8 @@ static bool renew_rules(struct rnice_port *port, uint64_t now)
 /*
  * What a process does about every UPKEEP_NS when it asks. False: @bytes must not go now: the
  * rules are missing, or they changed so that @bytes was cut by a chunk length no longer in
- * force.
+ * force. It is over (upkeep_at) only when rules are there: meanwhile other threads of this
+ * process do the same instead of taking bytes without rules.
  */
 static __attribute__((noinline)) bool upkeep(struct rnice_port *port, uint64_t bytes, uint64_t now)
 {
@@ -285,9 +286,9 @@ static __attribute__((noinline)) bool upkeep(struct rnice_port *port, uint64_t b
 	uint64_t bit = UINT64_C(1) << (port->proc->index % 64);
 	uint32_t before;
 
-	store_relaxed(&port->upkeep_at, now);
 	if (!rnice_proc_owns(port->proc)) {
 		store_relaxed(&port->lost, 1);
+		store_relaxed(&port->upkeep_at, now);
 		return true;
 	}
 	store_relaxed(&port->proc->slot->beat, now);
@@ -297,6 +298,8 @@ static __attribute__((noinline)) bool upkeep(struct rnice_port *port, uint64_t b
 	before = rnice_port_chunk(port);
 	if (!renew_rules(port, now))
 		return false;
+	/* U1 release, pairs with U2 in rnice_port_take(): upkeep done seen => rules seen. */
+	store_release(&port->upkeep_at, now);
 	return bytes > before || bytes <= rnice_port_chunk(port);
 }
 
@@ -414,7 +417,8 @@ bool rnice_port_take(struct rnice_port *port, uint64_t bytes, uint64_t now)
 {
 	struct rnice_bucket *bucket = &port->proc->bucket;
 
-	if (unlikely(!rnice_fresh(load_relaxed(&port->upkeep_at), now, UPKEEP_NS)) &&
+	/* U2 acquire, pairs with U1 in upkeep(). */
+	if (unlikely(!rnice_fresh(load_acquire(&port->upkeep_at), now, UPKEEP_NS)) &&
 	    !upkeep(port, bytes, now))
 		return false;
 	if (likely(!bucket->rate))

@@ -73,6 +73,18 @@ Test(port, a_chunk_is_never_cut_below_the_mtu)
 
 /* ---- the window ---- */
 
+/* Another process is just renewing the rules, the first ones: it said so, and is not done. */
+Test(port, without_rules_no_thread_takes_anything)
+{
+	struct rnice_port *port = bulk_port(fresh_segment(), sized(0, 1000));
+
+	store_relaxed(&port->dev->tick, T0);
+	rnice_port_backlog(port, true, T0);
+	for (int i = 0; i < 3; i++)
+		cr_expect_not(rnice_port_take(port, 1, T0), "take %d", i);
+	cr_expect(rnice_port_take(port, 1, T0 + MSEC), "whoever renews them takes too long");
+}
+
 Test(port, the_first_take_may_be_larger_than_the_window_the_second_not)
 {
 	struct rnice_port *port = bulk_port(fresh_segment(), sized(0, 1000));
