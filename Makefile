@@ -80,6 +80,13 @@ check-tsan: setup ## race programs and integration programs under ThreadSanitize
 check-valgrind: setup ## integration programs on the emulated device under memcheck
 	@tests/sanitized valgrind $(BUILD)-valgrind
 
+# Not in CI: ten minutes each, on the emulated device.
+SOAK ?= 10
+soak: setup ## random work requests for SOAK minutes (10) under each sanitizer
+	@tests/sanitized address $(BUILD)-asan $(SOAK)
+	@tests/sanitized undefined $(BUILD)-ubsan $(SOAK)
+	@tests/sanitized thread $(BUILD)-tsan $(SOAK)
+
 # Not in CI: it takes packages that nothing else needs.
 check-aarch64: setup ## look-ups by dlsym on aarch64, cross-compiled and run by qemu-user
 	@BUILD=$(BUILD) tests/dl/aarch64
@@ -96,8 +103,9 @@ format: ## bring all C files into the house style
 demo: setup all test-programs ## native against rnice and the baselines, in the testbed
 	@scripts/compare-perftest --output $(BUILD)/demo --targets || test $$? -eq 1 # missed: it said so
 
-bench: setup all bench-programs ## what the library costs per call; doorbell locks
+bench: setup all bench-programs ## what the library costs per call and per program; doorbell locks
 	@bench/overhead.py --build $(BUILD)
+	@bench/programs.py --build $(BUILD)
 	@bench/contention.py --build $(BUILD)
 
 # ---- the rest ------------------------------------------------------------------------------
@@ -118,4 +126,4 @@ help: ## this list
 
 -include $(shell test -d $(BUILD) && find $(BUILD) -type f -name '*.d')
 .PHONY: all headers setup man test-programs bench-programs check check-asan check-ubsan check-tsan \
-	check-valgrind check-aarch64 lint lint-run format demo bench install clean help
+	check-valgrind check-aarch64 soak lint lint-run format demo bench install clean help
