@@ -118,6 +118,10 @@ install: all ## into $(DESTDIR)$(PREFIX)
 	install -m 644 $(BUILD)/man/rnice.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -m 644 $(BUILD)/man/librnice.7 $(DESTDIR)$(PREFIX)/share/man/man7/
 
+uninstall: ## what install put there
+	rm -f $(DESTDIR)$(PREFIX)/bin/rnice $(DESTDIR)$(LIBDIR)/librnice.so \
+		$(DESTDIR)$(PREFIX)/share/man/man1/rnice.1 $(DESTDIR)$(PREFIX)/share/man/man7/librnice.7
+
 clean: ## remove everything that was built
 	$(Q)rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-ubsan $(BUILD)-tsan $(BUILD)-valgrind $(BUILD)-aarch64
 
@@ -126,4 +130,4 @@ help: ## this list
 
 -include $(shell test -d $(BUILD) && find $(BUILD) -type f -name '*.d')
 .PHONY: all headers setup man test-programs bench-programs check check-asan check-ubsan check-tsan \
-	check-valgrind check-aarch64 soak lint lint-run format demo bench install clean help
+	check-valgrind check-aarch64 soak lint lint-run format demo bench install uninstall clean help

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* rnice run: start a program with librnice.so preloaded and its settings in the environment. */
+#include <elf.h>
 #include <errno.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,12 +49,39 @@ static void find_library(char out[PATH_MAX])
 	snprintf(out, PATH_MAX, "%s", LIBRARY);
 }
 
+/* The head of an ELF file up to e_machine, the same for all word lengths; zeros if it is none. */
+static Elf32_Ehdr head_of(const char *path)
+{
+	Elf32_Ehdr head = {0};
+	FILE *f = fopen(path, "re");
+
+	if (!f)
+		return head;
+	if (fread(&head, offsetof(Elf32_Ehdr, e_version), 1, f) != 1 ||
+	    memcmp(head.e_ident, ELFMAG, SELFMAG) != 0)
+		head = (Elf32_Ehdr){0};
+	fclose(f);
+	return head;
+}
+
+/* The dynamic linker would only grumble, and run the program without. */
+static bool is_library(const char *path)
+{
+	Elf32_Ehdr file = head_of(path), self = head_of("/proc/self/exe");
+
+	return file.e_type == ET_DYN && file.e_machine == self.e_machine &&
+	       file.e_ident[EI_CLASS] == self.e_ident[EI_CLASS];
+}
+
 static int choose_library(const char *given, char out[PATH_MAX])
 {
 	if (!given) {
 		find_library(out);
 	} else if (!realpath(given, out)) {
 		complain(&cmd_run, "--lib: %s: %m", given);
+		return STATUS_USAGE;
+	} else if (!is_library(out)) {
+		complain(&cmd_run, "--lib: %s: not a shared library of this machine", given);
 		return STATUS_USAGE;
 	}
 	if (strpbrk(out, ": ")) {

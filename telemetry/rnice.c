@@ -35,7 +35,8 @@ static int dispatch(int argc, char *const argv[])
 		fprintf(stderr, "rnice: no command given; see rnice --help\n");
 		return STATUS_USAGE;
 	}
-	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+	    strcmp(argv[1], "help") == 0)
 		return help();
 	if (strcmp(argv[1], "--version") == 0)
 		return version();
