@@ -443,6 +443,7 @@ int ah_create(struct emu_req *r);
 int xrcd_open(struct emu_req *r);
 int xrcd_close(struct emu_ctx *ctx, uint64_t handle);
 int mcast_attach(struct emu_req *r, bool attach);
+bool mcast_member(uint32_t qp);
 void mcast_forget(uint32_t qp);
 
 /* --- mr.c: memory regions and windows, key look-up, copying between processes --- */
@@ -487,6 +488,7 @@ struct emu_srq *srq_find(uint32_t srqn);
 int qp_create(struct emu_req *r);
 int qp_open(struct emu_req *r);
 int qp_destroy(struct emu_ctx *ctx, uint64_t handle, uint32_t *events);
+int qp_remove(struct emu_ctx *ctx, uint64_t handle, uint32_t *events); /* as a program asks */
 int qp_modify(struct emu_req *r);
 int qp_query(struct emu_req *r);
 struct emu_qp *qp_find(uint32_t qpn);

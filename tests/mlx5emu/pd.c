@@ -203,6 +203,16 @@ int mcast_attach(struct emu_req *r, bool attach)
 	return hit < 0 ? (attach ? ENOMEM : EINVAL) : 0;
 }
 
+bool mcast_member(uint32_t qp)
+{
+	int i;
+
+	for (i = 0; i < EMU_MCASTS; i++)
+		if (atomic_load(&self.seg->mcast[i].used) && self.seg->mcast[i].qp == qp)
+			return true;
+	return false;
+}
+
 void mcast_forget(uint32_t qp)
 {
 	int i;

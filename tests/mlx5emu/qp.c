@@ -256,6 +256,16 @@ int qp_destroy(struct emu_ctx *ctx, uint64_t handle, uint32_t *events)
 	return 0;
 }
 
+int qp_remove(struct emu_ctx *ctx, uint64_t handle, uint32_t *events)
+{
+	struct emu_handle *h = handle_get(ctx, UVERBS_OBJECT_QP, handle);
+
+	*events = 0;
+	if (h && !h->aux && mcast_member(h->slot))
+		return EBUSY;
+	return qp_destroy(ctx, handle, events);
+}
+
 void qp_set_error(struct emu_qp *qp, uint32_t event)
 {
 	uint32_t old = atomic_exchange(&qp->state, IBV_QPS_ERR);

@@ -98,7 +98,7 @@ static int qp_method(struct emu_req *r, uint16_t method)
 		return qp_create(r);
 	if (method == UVERBS_METHOD_QP_DESTROY)
 		return destroy_u32(r, UVERBS_ATTR_DESTROY_QP_HANDLE, UVERBS_ATTR_DESTROY_QP_RESP,
-				   qp_destroy);
+				   qp_remove);
 	return EPROTONOSUPPORT;
 }
 
