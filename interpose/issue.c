@@ -40,7 +40,7 @@ static void enlist(struct dev *dev, struct qp *q, bool first)
 	struct qp **at;
 
 	pthread_mutex_lock(&dev->list_lock);
-	if (!q->listed && !q->dying) {
+	if (!q->listed && !load_relaxed(&q->dying)) {
 		at = first || !dev->last ? &dev->first : &dev->last->wait_next;
 		q->listed = true;
 		q->wait_next = *at;
@@ -308,6 +308,8 @@ static enum verdict issue(struct qp *q, uint64_t quantum, bool force, uint64_t n
 
 	if (q->failed)
 		return ALL_SENT; /* what is left will be flushed */
+	if (load_relaxed(&q->dying))
+		return NO_ROOM;
 	if (q->batch && wr_in_region(q, now))
 		return NO_ROOM;
 	chain.n = 0;

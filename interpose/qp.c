@@ -398,7 +398,7 @@ void qp_adopt(struct ibv_qp *ibv, const struct ibv_qp_init_attr *attr, enum rnic
 /* What is queued goes ahead of what the program will put into the real queue. */
 void qp_hand_out(struct qp *q)
 {
-	if (q->may_manage) {
+	if (q->may_manage && !load_relaxed(&q->dying)) {
 		qp_push_out(q, 0);
 		wr_hand_out(q);
 		pthread_mutex_lock(&q->lock);
@@ -476,12 +476,13 @@ int hook_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bind
 	return err;
 }
 
+/* registry held. Is there anything to be pushed out? */
 static bool has_queue(struct qp *q)
 {
 	bool any;
 
 	pthread_mutex_lock(&q->lock);
-	any = q->wr_cut != q->wr_head;
+	any = q->wr_cut != q->wr_head && !load_relaxed(&q->dying);
 	pthread_mutex_unlock(&q->lock);
 	return any;
 }

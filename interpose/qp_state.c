@@ -147,13 +147,16 @@ EXPORT int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask,
 
 /* ---- destroy ---- */
 
-/* Out of the list of senders and out of reach of whoever would put it back. */
+/*
+ * @dying: out of the list of senders and out of reach of whoever would put it back or post what is
+ * queued. registry held, so that those who look at all QPs find it one way or the other.
+ */
 static void retire(struct qp *q, bool dying)
 {
 	lock_all(q);
 	drain_cqs(q);
 	pthread_mutex_lock(&q->lock);
-	q->dying = dying;
+	store_relaxed(&q->dying, dying);
 	pthread_mutex_unlock(&q->lock);
 	dev_delist(q->ctx->dev, q);
 	unlock_all(q);
@@ -187,6 +190,10 @@ void qp_abandon(struct qp *q)
 	qp_forget(q);
 }
 
+/*
+ * The provider may refuse, and then other threads have used the QP all the time: it stays in the
+ * table. If a new QP got its address before we are back, the entry is that one's already.
+ */
 EXPORT int ibv_destroy_qp(struct ibv_qp *ibv)
 {
 	struct qp *q = qp_of(ibv);
@@ -194,24 +201,21 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ibv)
 
 	if (!q)
 		return real()->ibv_destroy_qp(ibv);
+	pthread_mutex_lock(&shim.registry);
 	if (q->may_manage)
 		retire(q, true);
-	/* The address may belong to a new QP as soon as this one is freed. */
-	pthread_mutex_lock(&shim.registry);
-	table_del(&shim.qps, table_ptr_key(ibv), q);
 	pthread_mutex_unlock(&shim.registry);
 	uar_destroy_begin(q);
 	err = real()->ibv_destroy_qp(ibv);
 	pthread_mutex_lock(&shim.registry);
 	uar_destroy_end(q, !err);
-	if (err) {
-		table_put(&shim.qps, table_ptr_key(ibv), q);
-	} else {
+	if (!err) {
+		table_del(&shim.qps, table_ptr_key(ibv), q);
 		bury(q);
 		qp_forget(q);
+	} else if (q->may_manage) {
+		retire(q, false);
 	}
 	pthread_mutex_unlock(&shim.registry);
-	if (err && q->may_manage)
-		retire(q, false);
 	return err;
 }

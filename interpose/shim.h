@@ -237,7 +237,9 @@ struct qp {
 	 */
 	uint64_t nat_head, nat_done, sig_head, sig_done;
 	uint64_t *nat_upto;
-	bool dying;
+	uint32_t nat_mask;
+	uint64_t nat_at;     /* chunk that follows the last of any QP's; 0: there was none */
+	_Atomic bool dying;  /* being destroyed: nothing is posted; written under registry */
 	struct qp *cq_next;  /* in scq->qps, under scq->lock */
 	struct qp *ctx_next; /* in ctx->qps, under registry */
 
