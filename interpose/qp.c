@@ -140,6 +140,13 @@ static void unlink_qp(struct qp *q)
 	pthread_mutex_unlock(&q->scq->lock);
 }
 
+static void unreserve(struct qp *q)
+{
+	pthread_mutex_lock(&q->scq->lock);
+	cq_unreserve(q->scq, q->max_wr);
+	pthread_mutex_unlock(&q->scq->lock);
+}
+
 /* registry held. Everything a managed QP needs; 0 or ENOMEM. */
 static int equip(struct qp *q, struct ibv_qp_cap *cap)
 {
@@ -158,8 +165,11 @@ static int equip(struct qp *q, struct ibv_qp_cap *cap)
 	pthread_mutex_lock(&q->scq->lock);
 	err = cq_reserve(q->scq, q->max_wr);
 	pthread_mutex_unlock(&q->scq->lock);
-	if (!err)
-		err = table_put(&q->ctx->qpns, table_qpn_key(q->qp_num), q);
+	if (err)
+		return err;
+	err = table_put(&q->ctx->qpns, table_qpn_key(q->qp_num), q);
+	if (err)
+		unreserve(q);
 	return err;
 }
 
@@ -193,7 +203,9 @@ static bool finish(struct qp *q, struct ibv_qp *ibv, struct ibv_qp_cap *cap)
 	if (table_put(&shim.qps, table_ptr_key(ibv), q)) {
 		bool alone = uar_release(q);
 
-		table_del(&q->ctx->qpns, table_qpn_key(ibv->qp_num), q);
+		if (q->may_manage)
+			unreserve(q);
+		table_del(&q->ctx->qpns, table_qpn_key(q->qp_num), q);
 		free_qp(q);
 		return alone;
 	}
