@@ -10,19 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH 32
-#define SETTLE_NS 2000000
-
 /* ---- the soft queue; cq->lock held ---- */
 
-static uint32_t ring_count(const struct cq *cq)
+int cq_ring_resize(struct cq *cq, uint32_t entries)
 {
-	return cq->tail - cq->head;
-}
-
-static int ring_resize(struct cq *cq, uint32_t entries)
-{
-	uint32_t size = 64, i, n = ring_count(cq);
+	uint32_t size = 64, i, n = cq_ring_count(cq);
 	struct wc_more *more = NULL;
 	struct ibv_wc *ring;
 
@@ -59,7 +51,7 @@ static int ring_resize(struct cq *cq, uint32_t entries)
  */
 void cq_push(struct cq *cq, const struct ibv_wc *wc)
 {
-	if (unlikely(ring_count(cq) > cq->mask) && ring_resize(cq, (cq->mask + 1) * 2)) {
+	if (unlikely(cq_ring_count(cq) > cq->mask) && cq_ring_resize(cq, (cq->mask + 1) * 2)) {
 		log_error("out of memory: a completion of CQ %p is lost", (void *)cq->ibv);
 		return;
 	}
@@ -81,7 +73,8 @@ static int ring_pop(struct cq *cq, int n, struct ibv_wc *wc)
 
 int cq_reserve(struct cq *cq, uint32_t entries)
 {
-	int err = ring_resize(cq, (uint32_t)cq->asked + BATCH + cq->reserved + entries);
+	int err =
+		cq_ring_resize(cq, (uint32_t)cq->asked + RNICE_POLL_BATCH + cq->reserved + entries);
 
 	if (!err)
 		cq->reserved += entries;
@@ -134,11 +127,11 @@ static void sort_wcs(struct cq *cq, const struct ibv_wc *wc, int n)
 
 static int drain_batch(struct cq *cq)
 {
-	struct ibv_wc wc[BATCH];
+	struct ibv_wc wc[RNICE_POLL_BATCH];
 	int n;
 
 	memset(wc, 0, sizeof(wc)); /* providers leave fields alone that do not apply */
-	n = cq->real_poll(cq->ibv, BATCH, wc);
+	n = cq->real_poll(cq->ibv, RNICE_POLL_BATCH, wc);
 	if (n > 0)
 		sort_wcs(cq, wc, n);
 	return n;
@@ -154,12 +147,12 @@ static int drain(struct cq *cq, uint32_t max, bool now)
 	/* Not ours to read, unless something of ours was still under way at that time. */
 	if (unlikely(load_relaxed(&cq->handed_out)) && !atomic_load(&cq->inside))
 		return 0;
-	while (sum < max && ring_count(cq) < (uint32_t)cq->asked) {
+	while (sum < max && cq_ring_count(cq) < (uint32_t)cq->asked) {
 		n = cq->ex ? cqex_drain(cq, now) : drain_batch(cq);
 		if (n <= 0)
 			break;
 		sum += (uint32_t)n;
-		if (n < BATCH)
+		if (n < RNICE_POLL_BATCH)
 			break;
 	}
 	return (int)sum;
@@ -205,9 +198,9 @@ static int poll_locked(struct cq *cq, int n, struct ibv_wc *wc)
 		return more < 0 ? (got ? got : more) : got + more;
 	}
 	do {
-		more = cq_drain(cq, BATCH);
+		more = cq_drain(cq, RNICE_POLL_BATCH);
 		got += ring_pop(cq, n - got, wc + got);
-	} while (got < n && more == BATCH);
+	} while (got < n && more == RNICE_POLL_BATCH);
 	return got;
 }
 
@@ -310,7 +303,7 @@ static void equip(struct cq *cq, struct ibv_comp_channel *pub)
 		return;
 	if (!pub)
 		cq->ch = channel_hidden(cq->ctx);
-	cq->managed = cq->ch && !ring_resize(cq, (uint32_t)cq->asked + BATCH);
+	cq->managed = cq->ch && !cq_ring_resize(cq, (uint32_t)cq->asked + RNICE_POLL_BATCH);
 }
 
 static void free_cq(struct cq *cq, bool abandoned)
@@ -541,59 +534,5 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *ibv)
 	pthread_mutex_unlock(&shim.registry);
 	if (!err)
 		free_cq(cq, false);
-	return err;
-}
-
-/*
- * cq->lock held. Are there more completions than @cqe? A NIC that is told of a new size counts what
- * it has done by then. It need not be told when the size differs only in what we added: then it
- * gets as much time as the command would have taken.
- */
-static bool holds_more(struct cq *cq, int cqe)
-{
-	bool shrinks = cqe < cq->asked && load_relaxed(&cq->users);
-	uint64_t end = now_ns() + (shrinks ? SETTLE_NS : 0);
-	const struct timespec pause = {.tv_nsec = SETTLE_NS / 20};
-
-	for (;;) {
-		cq_drain_all(cq);
-		if (ring_count(cq) > (uint32_t)cqe)
-			return true;
-		if (now_ns() >= end)
-			return false;
-		nanosleep(&pause, NULL);
-	}
-}
-
-/* cq->lock held. Places that chunks may hold are never taken back. */
-static int resize_managed(struct cq *cq, int cqe)
-{
-	int spare = cq_spare(cq, cqe), before = load_relaxed(&cq->spare), err;
-
-	if (cqe < 1 || holds_more(cq, cqe))
-		return EINVAL;
-	if (spare < before)
-		spare = before;
-	err = ring_resize(cq, (uint32_t)cqe + BATCH + cq->reserved);
-	if (!err)
-		err = real()->ibv_resize_cq(cq->ibv, cqe + spare);
-	if (err)
-		return err;
-	cq->asked = cqe;
-	add_relaxed(&cq->room, spare - before);
-	store_relaxed(&cq->spare, spare);
-	return 0;
-}
-
-EXPORT int ibv_resize_cq(struct ibv_cq *ibv, int cqe)
-{
-	struct cq *cq = cq_of(ibv);
-	int err;
-
-	if (!cq || !cq->managed)
-		return real()->ibv_resize_cq(ibv, cqe);
-	pthread_mutex_lock(&cq->lock);
-	err = resize_managed(cq, cqe);
-	pthread_mutex_unlock(&cq->lock);
 	return err;
 }

@@ -19,7 +19,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define TAKE 32
 /* A batch that lasts longer than this is drained behind its back. */
 #define PATIENCE_NS 2000000u
 /* The fields that a soft entry can hold. */
@@ -90,15 +89,16 @@ static int take(struct cq *cq, struct ibv_wc *wc, struct wc_more *more)
 	int n = 0;
 
 	ex->err = 0;
-	while (n < TAKE && !ex->err) {
+	while (n < RNICE_POLL_BATCH && !ex->err) {
 		ex->err = ex->own.start_poll(p, &attr);
 		if (ex->err)
 			break;
 		do {
 			read_entry(&ex->own, p, &wc[n], &more[n]);
 			n++;
-			ex->err = n < TAKE && ex->has_batches ? ex->own.next_poll(p) : 0;
-		} while (n < TAKE && ex->has_batches && !ex->err);
+			ex->err =
+				n < RNICE_POLL_BATCH && ex->has_batches ? ex->own.next_poll(p) : 0;
+		} while (n < RNICE_POLL_BATCH && ex->has_batches && !ex->err);
 		ex->own.end_poll(p);
 	}
 	p->status = status;
@@ -121,7 +121,7 @@ static int take_aside(struct cq *cq, struct ibv_wc *wc, struct wc_more *more, bo
 		ex->refused_at = now_ns();
 	if (!now && now_ns() - ex->refused_at < PATIENCE_NS)
 		return 0;
-	n = cq->real_poll(cq->ibv, TAKE, wc);
+	n = cq->real_poll(cq->ibv, RNICE_POLL_BATCH, wc);
 	for (i = 0; i < n; i++)
 		more[i] = ex->newest;
 	return n;
@@ -129,8 +129,8 @@ static int take_aside(struct cq *cq, struct ibv_wc *wc, struct wc_more *more, bo
 
 int cqex_drain(struct cq *cq, bool now)
 {
-	struct ibv_wc wc[TAKE] = {0};
-	struct wc_more more[TAKE];
+	struct ibv_wc wc[RNICE_POLL_BATCH] = {0};
+	struct wc_more more[RNICE_POLL_BATCH];
 	uint64_t when;
 	int i, n;
 
@@ -206,9 +206,9 @@ static int advance(struct cq *cq, struct ibv_cq_ex *p)
 	close_entry(cq);
 	got = pop(cq, p);
 	while (!got) {
-		n = cq_drain(cq, TAKE);
+		n = cq_drain(cq, RNICE_POLL_BATCH);
 		got = pop(cq, p);
-		if (n < TAKE)
+		if (n < RNICE_POLL_BATCH)
 			break; /* hidden entries alone may have filled a batch */
 	}
 	if (!got)

@@ -60,6 +60,8 @@
 #define RNICE_CQ_SPARE 128
 /* A managed SQ holds at least this many chunks, however small the program's own queue is. */
 #define RNICE_SQ_MIN 16
+/* Completions that are taken off a CQ at once. */
+#define RNICE_POLL_BATCH 32
 /* Chunks that go to the NIC with one doorbell. */
 #define RNICE_CHAIN 16
 /* One send in this many is timed. */
@@ -306,6 +308,12 @@ int cq_spare(const struct cq *cq, int cqe);
 void cq_sampled(struct cq *cq, enum ibv_wc_status status);
 /* Room for a QP's flushes; 0 or ENOMEM. */
 int cq_reserve(struct cq *cq, uint32_t entries);
+/* The soft queue holds at least @entries from now on; 0 or ENOMEM. cq->lock held */
+int cq_ring_resize(struct cq *cq, uint32_t entries);
+static inline uint32_t cq_ring_count(const struct cq *cq) /* cq->lock held */
+{
+	return cq->tail - cq->head;
+}
 void cq_unreserve(struct cq *cq, uint32_t entries);
 void cq_push(struct cq *cq, const struct ibv_wc *wc); /* cq->lock held */
 /* Take what the real CQ has, @max completions at most; how many. cq->lock held. */
