@@ -119,8 +119,7 @@ static void flush_queue(struct qp *q)
 
 void complete_failed(struct qp *q, uint64_t now)
 {
-	if (!q->failed)
-		q->failed_at = now;
+	q->failed_at = now;
 	q->failed = true;
 	atomic_store(&q->scq->flush_wanted, true);
 }
@@ -130,6 +129,14 @@ void complete_failed(struct qp *q, uint64_t now)
  * done before the failure, without one. If none came for so long, they were done.
  */
 #define TAIL_NS 20000000u
+/* Likewise for what went past the queue, and must complete before what stands in it. */
+#define PASSED_NS 100000000u
+
+/* Something went past the queue, and no chunk behind it completed. */
+static bool passed_may_be_inside(const struct qp *q)
+{
+	return q->ck_done < q->nat_at;
+}
 
 void complete_tail(struct qp *q, uint64_t now)
 {
@@ -137,7 +144,8 @@ void complete_tail(struct qp *q, uint64_t now)
 		return;
 	if (q->ck_head - q->ck_done > q->loose)
 		return; /* a completion will come, and we with it */
-	if (q->ck_head != q->ck_done && now - q->failed_at < TAIL_NS) {
+	if ((q->ck_head != q->ck_done && now - q->failed_at < TAIL_NS) ||
+	    (passed_may_be_inside(q) && now - q->failed_at < PASSED_NS)) {
 		atomic_store(&q->scq->flush_wanted, true);
 		return;
 	}

@@ -82,10 +82,10 @@ static bool goes_around(const struct ibv_send_wr *wr)
 
 void post_past_queue(struct qp *q, const struct ibv_send_wr *wr)
 {
-	if (!q->batch)
-		return;
 	pthread_mutex_lock(&q->lock);
-	sendq_native(q, wr);
+	sendq_passed(q);
+	if (q->batch)
+		sendq_native(q, wr);
 	pthread_mutex_unlock(&q->lock);
 }
 
@@ -102,7 +102,8 @@ static int post_native(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr 
 {
 	int err;
 
-	post_past_queue(q, wr);
+	if (q->batch)
+		post_past_queue(q, wr);
 	err = q->real_post(q->ibv, wr, bad);
 	if (unlikely(err))
 		post_refused(q, *bad);
@@ -122,7 +123,10 @@ COLD static int post_around(struct qp *q, struct ibv_send_wr *wr)
 
 bool post_is_plain(struct qp *q)
 {
-	return (q->failed || load_relaxed(&q->state) != IBV_QPS_RTS) && q->wr_head == q->wr_cut;
+	if ((!q->failed && load_relaxed(&q->state) == IBV_QPS_RTS) || q->wr_head != q->wr_cut)
+		return false;
+	sendq_passed(q);
+	return true;
 }
 
 COLD int post_make_space(struct qp *q, uint32_t more)
@@ -239,6 +243,8 @@ bool post_stays_watched(struct qp *q, const struct ibv_send_wr *wr)
 	} else if (!watched && !huge && q->ewma / 16 < AUTO_DOWN) {
 		watched = become_watched(q);
 	}
+	if (watched)
+		sendq_passed(q);
 	pthread_mutex_unlock(&q->lock);
 	return watched;
 }

@@ -38,6 +38,8 @@ int sendq_init(struct qp *q, const struct ibv_qp_cap *cap, uint32_t real_depth)
 {
 	uint32_t wrs = pow2_at_least(q->max_wr ? q->max_wr : 1);
 	uint32_t cks = pow2_at_least(real_depth ? real_depth : 1);
+	/* More were posted when the provider has polled some that were not sorted yet. */
+	uint32_t nats = pow2_at_least(real_depth + RNICE_POLL_BATCH);
 
 	q->max_sge = cap->max_send_sge;
 	q->max_inline = cap->max_inline_data;
@@ -46,13 +48,14 @@ int sendq_init(struct qp *q, const struct ibv_qp_cap *cap, uint32_t real_depth)
 	q->chunks = calloc(cks, sizeof(*q->chunks));
 	q->chain_sges = calloc(RNICE_CHAIN, slot_sge_bytes(q));
 	if (q->batch)
-		q->nat_upto = calloc(cks, sizeof(*q->nat_upto));
+		q->nat_upto = calloc(nats, sizeof(*q->nat_upto));
 	if (!q->slots || !q->chunks || !q->chain_sges || (q->batch && !q->nat_upto)) {
 		sendq_free(q);
 		return ENOMEM;
 	}
 	q->wr_mask = wrs - 1;
 	q->ck_mask = cks - 1;
+	q->nat_mask = nats - 1;
 	q->ck_max = real_depth;
 	q->id_base = random_base(q);
 	return 0;
@@ -186,7 +189,10 @@ void sendq_native(struct qp *q, const struct ibv_send_wr *wr)
 		q->nat_head++;
 		if (!signals(q, wr))
 			continue;
-		q->nat_upto[q->sig_head++ & q->ck_mask] = q->nat_head;
+		/* Of a list that is too long the rest will be refused. */
+		if (q->sig_head - q->sig_done <= q->nat_mask)
+			q->nat_upto[q->sig_head & q->nat_mask] = q->nat_head;
+		q->sig_head++;
 		atomic_fetch_add(&q->scq->inside, 1); /* so that its completion passes us */
 	}
 }
@@ -206,7 +212,7 @@ void sendq_native_done(struct qp *q)
 {
 	if (q->sig_done == q->sig_head)
 		return;
-	q->nat_done = q->nat_upto[q->sig_done++ & q->ck_mask];
+	q->nat_done = q->nat_upto[q->sig_done++ & q->nat_mask];
 	sub_relaxed(&q->scq->inside, 1);
 }
 
@@ -245,6 +251,7 @@ void sendq_reset(struct qp *q)
 	q->nat_done = q->nat_head;
 	sub_relaxed(&q->scq->inside, (uint32_t)(q->sig_head - q->sig_done));
 	q->sig_done = q->sig_head;
+	q->nat_at = 0;
 	q->loose = 0;
 	q->loose_bytes = 0;
 	q->failed = false;

@@ -214,7 +214,7 @@ struct qp {
 
 	pthread_mutex_t lock;
 	_Atomic int state;  /* enum ibv_qp_state, as far as modify_qp told */
-	uint64_t failed_at; /* ns */
+	uint64_t failed_at; /* ns; of the last error seen */
 	bool failed;	    /* an error was seen: nothing more goes to the NIC until RESET */
 	/*
 	 * Slots hold WRs, chunks what went to the NIC. Counters only grow; & mask gives the index.
@@ -235,7 +235,7 @@ struct qp {
 	enum ibv_wc_status fail_status; /* of the first WR to be flushed; 0: as the rest */
 	/*
 	 * What went to the real SQ past the queue, of QPs made for ibv_wr_*: WRs, and for each
-	 * signaled one the count up to it (& ck_mask).
+	 * signaled one the count up to it (& nat_mask).
 	 */
 	uint64_t nat_head, nat_done, sig_head, sig_done;
 	uint64_t *nat_upto;
@@ -441,6 +441,12 @@ bool wr_in_region(struct qp *q, uint64_t now);
 int wr_post_chain(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 
 /* sendq.c; qp->lock held unless said otherwise */
+
+/* Something goes to the NIC past the queue. */
+static inline void sendq_passed(struct qp *q)
+{
+	q->nat_at = q->ck_head + 1;
+}
 int sendq_init(struct qp *q, const struct ibv_qp_cap *cap, uint32_t real_depth);
 void sendq_free(struct qp *q);
 struct swr *sendq_slot(const struct qp *q, uint64_t n);

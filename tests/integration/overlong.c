@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * overlong: lists of WRs that do not fit into the send queue, by ibv_post_send() on a QP made for
+ * ibv_wr_*. The first WRs of a list are taken, *bad_wr is the next, and small and large lists
+ * follow one another, so that a class that goes by the size changes its mind.
+ */
+#include "verbs_util.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define DEPTH 32
+#define LONGEST 300
+
+static uint64_t rounds = 40, max_size = 100000;
+static uint64_t posted, polled; /* wr_ids are consecutive */
+static enum vu_post api = VU_POST_MIXED;
+
+/* How many of @n WRs of @len bytes were taken. */
+static uint32_t post_list(struct vu_pair *p, uint32_t n, uint32_t len)
+{
+	static struct ibv_send_wr wr[LONGEST];
+	static struct ibv_sge sge[LONGEST];
+	struct ibv_send_wr *bad = NULL;
+	uint32_t taken;
+	int err;
+
+	for (uint32_t i = 0; i < n; i++) {
+		sge[i] = (struct ibv_sge){(uintptr_t)p->mem[0].p, len, p->mem[0].mr->lkey};
+		wr[i] = vu_wr(IBV_WR_RDMA_WRITE, &sge[i], posted + i, IBV_SEND_SIGNALED);
+		vu_wr_remote(&wr[i], p->mem[1].p, p->mem[1].mr->rkey);
+		wr[i].next = i + 1 < n ? &wr[i + 1] : NULL;
+	}
+	err = ibv_post_send(p->qp[0].qp, wr, &bad);
+	vu_check(!err || err == ENOMEM, "posting %u WRs: %s", n, strerror(err));
+	taken = err ? (uint32_t)(bad - wr) : n;
+	vu_check(taken <= n, "*bad_wr is none of the list's");
+	posted += taken;
+	return taken;
+}
+
+static void take(struct vu_pair *p, uint64_t upto)
+{
+	struct ibv_wc wc;
+
+	for (; polled < upto; polled++) {
+		vu_check(vu_cq_collect(&p->scq[0], 1, &wc, 20) == 1,
+			 "no completion of WR %" PRIu64 " of %" PRIu64, polled, posted);
+		vu_check(wc.status == IBV_WC_SUCCESS && wc.wr_id == polled,
+			 "%s, wr_id %" PRIu64 " instead of %" PRIu64, ibv_wc_status_str(wc.status),
+			 wc.wr_id, polled);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const char *api_name = "mixed";
+	const struct vu_opt opts[] = {
+		{"api", VU_OPT_STR, &api_name, "what the QP is made for: send or wr"},
+		{"rounds", VU_OPT_NUM, &rounds, "of lists"},
+		{"max-size", VU_OPT_NUM, &max_size, "bytes of a large WRITE"},
+	};
+	struct vu_pair_spec spec = {.recv_wr = 1, .send_wr = DEPTH, .cqe = 4 * DEPTH};
+	struct vu_rng r;
+	struct vu_pair p;
+	uint32_t taken;
+
+	vu_parse(argc, argv, "overlong", "lists that do not fit", opts, VU_ARRAY(opts));
+	api = vu_post_of(api_name);
+	spec.post = api;
+	spec.mem = max_size;
+	r.state = vu.seed;
+	vu_pair_open(&p, &spec);
+	vu_fill(p.mem[0].p, p.mem[0].len, vu.seed);
+	for (uint64_t i = 0; i < rounds; i++) {
+		uint32_t some = (uint32_t)vu_below(&r, DEPTH);
+
+		vu_at("small WRITEs");
+		if (some)
+			post_list(&p, some, 64);
+		taken = post_list(&p, (uint32_t)vu_range(&r, DEPTH, LONGEST), 64);
+		vu_check(some + taken >= DEPTH, "only %u WRs were taken", some + taken);
+		if (vu_chance(&r, 50))
+			take(&p, polled + vu_below(&r, posted - polled));
+		else
+			take(&p, posted);
+		vu_at("large WRITEs");
+		for (int k = 0; k < 3; k++)
+			post_list(&p, 1, (uint32_t)max_size);
+		take(&p, posted);
+		vu_check(!memcmp(p.mem[0].p, p.mem[1].p, max_size), "wrong bytes");
+	}
+	vu_log("%" PRIu64 " rounds\n", rounds);
+	vu_pair_close(&p);
+	return vu_pass("%" PRIu64 " WRs", posted);
+}
