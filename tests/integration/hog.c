@@ -9,7 +9,8 @@
 #include <string.h>
 
 static uint64_t size = 1u << 20, depth = 16, duration = 10, start_delay, tos;
-static const char *path = "/tmp/rnice-test.sock", *op_name = "write";
+static const char *path = "/tmp/rnice-test.sock", *op_name = "write", *api_name = "send",
+		  *poll_name = "cq";
 static bool event, verify;
 
 static enum ibv_wr_opcode op_of(const char *name)
@@ -34,7 +35,7 @@ static void post(struct peer_client *c, enum ibv_wr_opcode op)
 	struct ibv_send_wr wr = vu_wr(op, &sge, 1, IBV_SEND_SIGNALED);
 
 	vu_wr_remote(&wr, (void *)(uintptr_t)c->grant.mem, c->grant.rkey);
-	vu_must_post(c->qp.qp, &wr);
+	peer_post(c, &wr);
 }
 
 /* The number of messages that completed before @end; all are complete on return. */
@@ -82,6 +83,8 @@ int main(int argc, char **argv)
 		{"start-delay", VU_OPT_NUM, &start_delay, "milliseconds to wait when connected"},
 		{"event", VU_OPT_FLAG, &event, "sleep for completions instead of polling"},
 		{"verify", VU_OPT_FLAG, &verify, "in the end, read back what was written"},
+		{"api", VU_OPT_STR, &api_name, "how to post: send, wr (ibv_wr_*) or mixed"},
+		{"poll", VU_OPT_STR, &poll_name, "how to poll: cq, ex (ibv_start_poll) or mixed"},
 		{"tos", VU_OPT_NUM, &tos, "traffic class of the connection"},
 	};
 	struct peer_need need;
@@ -97,7 +100,9 @@ int main(int argc, char **argv)
 				  .bytes = size,
 				  .depth = (unsigned int)depth,
 				  .traffic_class = (uint8_t)tos,
-				  .event = event};
+				  .event = event,
+				  .api = api_name,
+				  .poll = poll_name};
 	if (op == IBV_WR_SEND || op == IBV_WR_RDMA_WRITE_WITH_IMM)
 		need.recvs = 2 * (uint32_t)depth;
 	if (op == IBV_WR_SEND)

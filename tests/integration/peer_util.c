@@ -18,9 +18,9 @@ static void create_client_qp(struct peer_client *c, const struct peer_need *need
 		c->channel = ibv_create_comp_channel(c->dev.ctx);
 		vu_check(c->channel, "ibv_create_comp_channel: %s", strerror(errno));
 	}
-	vu_cq_create(&c->cq, &c->dev, (int)need->depth + 1, c->channel, VU_POLL_CQ, NULL);
+	vu_cq_create(&c->cq, &c->dev, (int)need->depth + 1, c->channel, c->poll, NULL);
 	init.send_cq = init.recv_cq = c->cq.cq;
-	vu_qp_create(&c->qp, &c->dev, &init, VU_POST_SEND);
+	vu_qp_create(&c->qp, &c->dev, &init, c->api);
 }
 
 void peer_connect(struct peer_client *c, const struct peer_need *need)
@@ -30,6 +30,9 @@ void peer_connect(struct peer_client *c, const struct peer_need *need)
 	struct vu_link link;
 
 	memset(c, 0, sizeof(*c));
+	c->api = vu_post_of(need->api);
+	c->poll = vu_poll_of(need->poll);
+	c->rng.state = vu.seed;
 	vu_dev_open(&c->dev, vu.dev);
 	link = vu_link_default(&c->dev);
 	link.timeout = 18; /* 1 s: kills lose packets, and nobody shall stand still for long */
@@ -82,12 +85,21 @@ static void sleep_for_event(struct peer_client *c)
 	ibv_ack_cq_events(cq, 1);
 }
 
+void peer_post(struct peer_client *c, struct ibv_send_wr *wr)
+{
+	bool builders = c->api == VU_POST_WR || (c->api == VU_POST_MIXED && vu_chance(&c->rng, 50));
+	struct ibv_send_wr *bad;
+	int err = vu_qp_post(&c->qp, wr, &bad, builders);
+
+	vu_check(!err, "posting: %s", strerror(err));
+}
+
 int peer_wait(struct peer_client *c, struct ibv_wc *wc, int n)
 {
 	bool armed = false;
 	int k;
 
-	while (!(k = ibv_poll_cq(c->cq.cq, n, wc))) {
+	while (!(k = vu_cq_poll(&c->cq, n, wc, vu_poll_ex(c->poll, &c->rng)))) {
 		if (!c->channel)
 			continue;
 		if (armed)
@@ -96,7 +108,7 @@ int peer_wait(struct peer_client *c, struct ibv_wc *wc, int n)
 			vu_check(!ibv_req_notify_cq(c->cq.cq, 0), "ibv_req_notify_cq");
 		armed = !armed;
 	}
-	vu_check(k > 0, "ibv_poll_cq: %d", k);
+	vu_check(k > 0, "polling: %d", k);
 	for (int i = 0; i < k; i++)
 		vu_check(wc[i].status == IBV_WC_SUCCESS, "completion: %s",
 			 ibv_wc_status_str(wc[i].status));

@@ -28,6 +28,9 @@ struct peer_client {
 	struct vu_mem mem;
 	struct peer_grant grant;
 	struct ibv_comp_channel *channel; /* NULL unless @event */
+	struct vu_rng rng;
+	enum vu_post api;
+	enum vu_poll poll;
 	int fd;
 };
 
@@ -38,6 +41,7 @@ struct peer_need {
 	uint32_t recvs, recv_len;
 	uint8_t traffic_class;
 	bool event;
+	const char *api, *poll; /* as vu_post_of(), vu_poll_of() know them */
 };
 
 void peer_connect(struct peer_client *c, const struct peer_need *need);
@@ -45,6 +49,8 @@ void peer_close(struct peer_client *c);
 /* From here on SIGTERM asks for an early but orderly end: peer_stop becomes true. */
 extern volatile bool peer_stop;
 void peer_stop_on_sigterm(void);
+/* Post or die, by what @api allows. */
+void peer_post(struct peer_client *c, struct ibv_send_wr *wr);
 /* At least one completion, polling or sleeping; the number got. Dies on a bad status. */
 int peer_wait(struct peer_client *c, struct ibv_wc *wc, int n);
 

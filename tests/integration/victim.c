@@ -21,7 +21,8 @@ struct sample {
 };
 
 static uint64_t size = 8, duration = 10, interval_us, baseline_ms = 1000, tos;
-static const char *path = "/tmp/rnice-test.sock", *op_name = "read", *samples_file;
+static const char *path = "/tmp/rnice-test.sock", *op_name = "read", *samples_file,
+		  *api_name = "send", *poll_name = "cq";
 static bool event;
 
 static struct sample *sample;
@@ -55,7 +56,7 @@ static void ping(struct peer_client *c, enum ibv_wr_opcode op)
 	double start = vu_now();
 
 	vu_wr_remote(&wr, (void *)(uintptr_t)c->grant.mem, c->grant.rkey);
-	vu_must_post(c->qp.qp, &wr);
+	peer_post(c, &wr);
 	peer_wait(c, &wc, 1);
 	vu_check(wc.wr_id == nsamples, "another WR completed");
 	note(start, vu_now() - start);
@@ -143,6 +144,8 @@ int main(int argc, char **argv)
 		 "milliseconds from the start that are quiet"},
 		{"samples", VU_OPT_STR, &samples_file, "write every sample to this file"},
 		{"event", VU_OPT_FLAG, &event, "sleep for completions instead of polling"},
+		{"api", VU_OPT_STR, &api_name, "how to post: send, wr (ibv_wr_*) or mixed"},
+		{"poll", VU_OPT_STR, &poll_name, "how to poll: cq, ex (ibv_start_poll) or mixed"},
 		{"tos", VU_OPT_NUM, &tos, "traffic class of the connection"},
 	};
 	struct peer_need need;
@@ -158,7 +161,9 @@ int main(int argc, char **argv)
 				  .bytes = size < 4096 ? 4096 : size,
 				  .depth = 4,
 				  .traffic_class = (uint8_t)tos,
-				  .event = event};
+				  .event = event,
+				  .api = api_name,
+				  .poll = poll_name};
 	peer_connect(&c, &need);
 	peer_stop_on_sigterm();
 	signal(SIGUSR1, on_mark);
