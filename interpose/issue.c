@@ -373,6 +373,17 @@ static bool crowded(const struct qp *q, uint32_t more)
 	       (q->ck_head - q->ck_done > q->loose || q->sig_head != q->sig_done);
 }
 
+/*
+ * q->lock held. Must it be tried again, before @more WRs may go past the queue? What a failed QP
+ * has queued is flushed when the CQ is drained (complete_tail()), and comes first then, too.
+ */
+static bool in_the_way(const struct qp *q, uint32_t more)
+{
+	bool queued = q->wr_cut != q->wr_head;
+
+	return q->failed ? queued && more : queued || crowded(q, more);
+}
+
 int qp_push_out(struct qp *q, uint32_t more)
 {
 	struct dev *dev = q->ctx->dev;
@@ -384,7 +395,7 @@ int qp_push_out(struct qp *q, uint32_t more)
 		pthread_mutex_lock(&q->lock);
 		while (issue(q, UINT64_MAX, true, now_ns()) == MORE_TO_SEND)
 			;
-		left = !q->failed && (q->wr_cut != q->wr_head || crowded(q, more));
+		left = in_the_way(q, more);
 		pthread_mutex_unlock(&q->lock);
 		pthread_mutex_unlock(&dev->pump_lock);
 		if (!left)

@@ -35,27 +35,51 @@ struct life *life_begin(struct owner *o)
 	vu_check(o->lives < MAX_LIVES, "too many lives");
 	memset(l, 0, sizeof(*l));
 	l->state = vu_alloc(MAX_LIFE);
+	/* A bind that was flushed leaves the library with another key than the device. */
+	l->mw = ibv_alloc_mw(ch.dev[0].pd, IBV_MW_TYPE_1);
+	vu_check(l->mw, "ibv_alloc_mw: %s", strerror(errno));
 	__atomic_store_n(&o->lives, o->lives + 1, __ATOMIC_RELEASE);
 	return l;
 }
 
-int life_post(struct owner *o, struct life *l)
+/* It goes past whatever stands in a queue before it. */
+static int post_bind(struct owner *o, uint64_t id, bool signaled)
+{
+	struct ibv_mw_bind bind = {.wr_id = id,
+				   .send_flags = signaled ? IBV_SEND_SIGNALED : 0,
+				   .bind_info = {.mr = ch.mem[0].mr,
+						 .addr = (uintptr_t)ch.mem[0].p,
+						 .length = SLOT,
+						 .mw_access_flags = IBV_ACCESS_REMOTE_READ}};
+
+	return ibv_bind_mw(o->q.qp, o->life[o->lives - 1].mw, &bind);
+}
+
+static int post_write(struct owner *o, uint64_t id, bool signaled)
 {
 	uint32_t len = (uint32_t)(vu_chance(&o->r, 80) ? vu_range(&o->r, 1, 500)
 						       : vu_range(&o->r, 1, ch.max_size));
-	bool signaled = vu_chance(&o->r, 70);
-	uint64_t id = (uint64_t)o->id << 56 | (uint64_t)(o->lives - 1) << 32 | l->posted;
 	struct ibv_sge sge = {(uintptr_t)ch.mem[0].p + o->id * SLOT, len, ch.mem[0].mr->lkey};
 	struct ibv_send_wr wr, *bad = NULL;
 	int err;
 
 	wr = vu_wr(IBV_WR_RDMA_WRITE, &sge, id, signaled ? IBV_SEND_SIGNALED : 0);
 	vu_wr_remote(&wr, ch.mem[1].p + o->id * SLOT, ch.mem[1].mr->rkey);
+	err = vu_qp_post(&o->q, &wr, &bad, ch.api == VU_POST_WR || vu_chance(&o->r, 50));
+	vu_check(!err || bad == &wr, "a refused WR is not *bad_wr");
+	return err;
+}
+
+int life_post(struct owner *o, struct life *l)
+{
+	uint64_t id = (uint64_t)o->id << 56 | (uint64_t)(o->lives - 1) << 32 | l->posted;
+	bool signaled = vu_chance(&o->r, 70);
+	int err;
+
 	__atomic_store_n(&l->state[l->posted], signaled ? WR_POSTED | WR_SIGNALED : WR_POSTED,
 			 __ATOMIC_RELEASE);
-	err = vu_qp_post(&o->q, &wr, &bad, ch.api == VU_POST_WR || vu_chance(&o->r, 50));
+	err = vu_chance(&o->r, 5) ? post_bind(o, id, signaled) : post_write(o, id, signaled);
 	if (err) {
-		vu_check(bad == &wr, "a refused WR is not *bad_wr");
 		__atomic_store_n(&l->state[l->posted], 0, __ATOMIC_RELEASE);
 		return err;
 	}
@@ -329,8 +353,10 @@ static void new_owner(uint32_t id)
 static void forget_owner(uint32_t id)
 {
 	owner_free(owner[id]);
-	for (uint32_t i = 0; i < owner[id]->lives; i++)
+	for (uint32_t i = 0; i < owner[id]->lives; i++) {
 		free(owner[id]->life[i].state);
+		vu_check(!ibv_dealloc_mw(owner[id]->life[i].mw), "ibv_dealloc_mw");
+	}
 	free(owner[id]);
 }
 
@@ -392,7 +418,7 @@ int main(int argc, char **argv)
 	vu_check(ch.lives && ch.lives <= MAX_LIVES, "--lives: 1 to %u", MAX_LIVES);
 	vu_dev_open_pair(ch.dev);
 	for (int i = 0; i < 2; i++) {
-		vu_mem_alloc(&ch.mem[i], &ch.dev[i], OWNERS * SLOT, VU_ACCESS);
+		vu_mem_alloc(&ch.mem[i], &ch.dev[i], OWNERS * SLOT, VU_ACCESS | IBV_ACCESS_MW_BIND);
 		vu_cq_create(&ch.rcq[i], &ch.dev[i], 8, NULL, VU_POLL_CQ, NULL);
 	}
 	/* Also what a QP left behind that is reset or destroyed. */

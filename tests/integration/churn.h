@@ -17,6 +17,7 @@
 #define MAX_LIVES 256
 
 struct life {
+	struct ibv_mw *mw;
 	uint8_t *state;	  /* of each WR: WR_POSTED, then what came; atomically */
 	uint32_t posted;  /* by the poster */
 	uint32_t wanted;  /* signaled ones among them */
