@@ -308,6 +308,14 @@ static void unpatch(const struct cq_ex *ex, struct ibv_cq_ex *p)
 
 /* ---- a timed send of an unmanaged CQ ---- */
 
+/* Other threads may be calling either of what stands there before and after. */
+static void point_to(struct ibv_cq_ex *p, __typeof__(p->start_poll) start,
+		     __typeof__(p->next_poll) next)
+{
+	__atomic_store_n(&p->start_poll, start, __ATOMIC_RELAXED);
+	__atomic_store_n(&p->next_poll, next, __ATOMIC_RELAXED);
+}
+
 static void look(struct cq *cq, struct ibv_cq_ex *p)
 {
 	const struct ibv_cq_ex *own = &cq->ex->own;
@@ -319,8 +327,7 @@ static void look(struct cq *cq, struct ibv_cq_ex *p)
 			return;
 		cq_sampled(cq, p->status);
 	}
-	p->start_poll = own->start_poll;
-	p->next_poll = own->next_poll;
+	point_to(p, own->start_poll, own->next_poll);
 }
 
 static int timed_start_poll(struct ibv_cq_ex *p, struct ibv_poll_cq_attr *attr)
@@ -347,8 +354,7 @@ void cqex_watch(struct cq *cq)
 {
 	struct ibv_cq_ex *p = (struct ibv_cq_ex *)cq->ibv;
 
-	p->start_poll = timed_start_poll;
-	p->next_poll = timed_next_poll;
+	point_to(p, timed_start_poll, timed_next_poll);
 }
 
 /* ---- create and destroy ---- */

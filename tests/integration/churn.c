@@ -85,13 +85,14 @@ int life_post(struct owner *o, struct life *l)
 	}
 	l->posted++;
 	l->wanted += signaled;
+	l->ends_signaled = signaled;
 	return 0;
 }
 
 /* A queue of unsignaled WRs only is never seen to be empty. */
 static void post_last(struct owner *o, struct life *l)
 {
-	while (!l->posted || !(l->state[l->posted - 1] & WR_SIGNALED)) {
+	while (!l->ends_signaled) {
 		int err = life_post(o, l);
 
 		vu_check(!err || err == ENOMEM, "posting: %s", strerror(err));

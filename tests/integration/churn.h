@@ -18,9 +18,10 @@
 
 struct life {
 	struct ibv_mw *mw;
-	uint8_t *state;	  /* of each WR: WR_POSTED, then what came; atomically */
-	uint32_t posted;  /* by the poster */
-	uint32_t wanted;  /* signaled ones among them */
+	uint8_t *state;	 /* of each WR: WR_POSTED, then what came; atomically */
+	uint32_t posted; /* by the poster */
+	uint32_t wanted; /* signaled ones among them */
+	bool ends_signaled;
 	uint32_t flushed; /* atomically, as the next */
 	uint32_t done;	  /* completions */
 	uint32_t last;	  /* the one after the last that completed; one poller only */

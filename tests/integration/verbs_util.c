@@ -318,9 +318,10 @@ struct vu_link vu_link_default(const struct vu_dev *d)
 
 struct vu_addr vu_addr_of(const struct vu_dev *d, const struct ibv_qp *qp)
 {
-	static uint32_t psn; /* a new one each time: packets of an earlier life must not fit */
+	/* a new one each time: packets of an earlier life must not fit */
+	static uint32_t last;
+	uint32_t psn = __atomic_add_fetch(&last, 0x13579b, __ATOMIC_RELAXED);
 
-	psn += 0x13579b;
 	return (struct vu_addr){.gid = d->gid,
 				.qpn = qp->qp_num,
 				.psn = (psn ^ qp->qp_num) & 0xffffff,
