@@ -84,30 +84,59 @@ void post_past_queue(struct qp *q, const struct ibv_send_wr *wr)
 {
 	pthread_mutex_lock(&q->lock);
 	sendq_passed(q);
-	if (q->batch)
+	if (q->nat_upto)
 		sendq_native(q, wr);
 	pthread_mutex_unlock(&q->lock);
 }
 
 void post_refused(struct qp *q, const struct ibv_send_wr *wr)
 {
-	if (!q->batch)
+	if (!q->nat_upto)
 		return;
 	pthread_mutex_lock(&q->lock);
 	sendq_native_undo(q, wr);
 	pthread_mutex_unlock(&q->lock);
 }
 
-static int post_native(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+static int post_counted(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	int err;
 
-	if (q->batch)
+	if (q->nat_upto)
 		post_past_queue(q, wr);
 	err = q->real_post(q->ibv, wr, bad);
 	if (unlikely(err))
 		post_refused(q, *bad);
 	return err;
+}
+
+/* What of the list does not fit into a queue as deep as the program knows it. */
+static struct ibv_send_wr *beyond(struct qp *q, struct ibv_send_wr *wr)
+{
+	uint64_t held;
+
+	pthread_mutex_lock(&q->lock);
+	held = sendq_held(q);
+	pthread_mutex_unlock(&q->lock);
+	for (; wr && held < q->max_wr; wr = wr->next)
+		held++;
+	return wr;
+}
+
+static int post_native(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct ibv_send_wr *end = q->hide_depth ? beyond(q, wr) : NULL, one, *none;
+	int err = 0;
+
+	if (likely(!end))
+		return post_counted(q, wr, bad);
+	for (; wr != end && !err; wr = err ? wr : wr->next) {
+		one = *wr;
+		one.next = NULL;
+		err = post_counted(q, &one, &none);
+	}
+	*bad = wr;
+	return err ? err : ENOMEM;
 }
 
 /* One WR that is not captured: everything before it first, then as the program posted it. */
@@ -138,7 +167,7 @@ COLD int post_make_space(struct qp *q, uint32_t more)
 	cq_drain(q->scq, UINT32_MAX);
 	pthread_mutex_unlock(&q->scq->lock);
 	pthread_mutex_lock(&q->lock);
-	err = q->wr_head + more - q->wr_done < q->max_wr ? 0 : ENOMEM;
+	err = sendq_held(q) + more < q->max_wr ? 0 : ENOMEM;
 	pthread_mutex_unlock(&q->lock);
 	return err;
 }
@@ -177,7 +206,7 @@ static int post_managed(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr
 		if (load_relaxed(&q->mode) == QP_WATCHED)
 			become_managed(q);
 		err = capture_list(q, wr, &wr);
-		full = q->wr_head - q->wr_done >= q->max_wr;
+		full = sendq_held(q) >= q->max_wr;
 		pthread_mutex_unlock(&q->lock);
 		dev_enlist(dev, q);
 		if (err && full) {

@@ -480,7 +480,8 @@ int hook_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bind
 	if (is_bypass(q))
 		return bind_native(ctx, q, mw, bind);
 	wr_enter(q);
-	if (load_relaxed(&q->mode) == QP_MANAGED && qp_push_out(q, 1))
+	if ((load_relaxed(&q->mode) == QP_MANAGED && qp_push_out(q, 1)) ||
+	    (q->hide_depth && post_make_space(q, 0)))
 		err = ENOMEM;
 	else
 		err = bind_past_queue(ctx, q, mw, bind);

@@ -41,15 +41,17 @@ int sendq_init(struct qp *q, const struct ibv_qp_cap *cap, uint32_t real_depth)
 	/* More were posted when the provider has polled some that were not sorted yet. */
 	uint32_t nats = pow2_at_least(real_depth + RNICE_POLL_BATCH);
 
+	bool counts = q->batch || q->hide_depth;
+
 	q->max_sge = cap->max_send_sge;
 	q->max_inline = cap->max_inline_data;
 	q->stride = (sizeof(struct swr) + slot_sge_bytes(q) + q->max_inline + 63) & ~(size_t)63;
 	q->slots = calloc(wrs, q->stride);
 	q->chunks = calloc(cks, sizeof(*q->chunks));
 	q->chain_sges = calloc(RNICE_CHAIN, slot_sge_bytes(q));
-	if (q->batch)
+	if (counts)
 		q->nat_upto = calloc(nats, sizeof(*q->nat_upto));
-	if (!q->slots || !q->chunks || !q->chain_sges || (q->batch && !q->nat_upto)) {
+	if (!q->slots || !q->chunks || !q->chain_sges || (counts && !q->nat_upto)) {
 		sendq_free(q);
 		return ENOMEM;
 	}
@@ -153,7 +155,7 @@ int sendq_capture(struct qp *q, const struct ibv_send_wr *wr)
 	struct swr *w;
 	int err;
 
-	if (q->wr_head - q->wr_done >= q->max_wr)
+	if (sendq_held(q) >= q->max_wr)
 		return ENOMEM;
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->max_sge)
 		return check(q, wr, 0);

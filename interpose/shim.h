@@ -234,8 +234,8 @@ struct qp {
 	uint32_t loose;			/* chunks since the last signaled one */
 	enum ibv_wc_status fail_status; /* of the first WR to be flushed; 0: as the rest */
 	/*
-	 * What went to the real SQ past the queue, of QPs made for ibv_wr_*: WRs, and for each
-	 * signaled one the count up to it (& nat_mask).
+	 * What went to the real SQ past the queue, of QPs made for ibv_wr_* or with a hidden depth:
+	 * WRs, and for each signaled one the count up to it (& nat_mask). NULL: not counted.
 	 */
 	uint64_t nat_head, nat_done, sig_head, sig_done;
 	uint64_t *nat_upto;
@@ -469,6 +469,16 @@ void sendq_native_done(struct qp *q);
 static inline uint64_t sendq_inside(const struct qp *q) /* WRs in the real SQ */
 {
 	return q->ck_head - q->ck_done + q->nat_head - q->nat_done;
+}
+/*
+ * WRs that the program's own queue would hold. Of what went past ours the real SQ keeps count,
+ * unless it is deeper than the program knows; for a failed QP nobody does.
+ */
+static inline uint64_t sendq_held(const struct qp *q)
+{
+	uint64_t past = q->hide_depth && !q->failed ? q->nat_head - q->nat_done : 0;
+
+	return q->wr_head - q->wr_done + past;
 }
 /* @c left the NIC, or never got there: what it holds of the window, the CQ and the books. */
 void sendq_give_back(struct qp *q, const struct chunk *c, bool ok, uint64_t now);

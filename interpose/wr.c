@@ -151,7 +151,7 @@ static struct ibv_send_wr *begin(struct ibv_qp_ex *x, enum ibv_wr_opcode op)
 	pthread_mutex_lock(&q->lock); /* the fields are the program's while it is held */
 	wr.wr_id = x->wr_id;
 	wr.send_flags = (x->wr_flags & ~WR_INTERNAL) | expected_setters(q, op);
-	full = q->wr_head + b->n - q->wr_done >= q->max_wr;
+	full = sendq_held(q) + b->n >= q->max_wr;
 	pthread_mutex_unlock(&q->lock);
 	if (unlikely(full) && wait_for_space(q)) {
 		b->err = q->ctx->provider->wr_full;

@@ -53,6 +53,84 @@ static void take(struct vu_pair *p, uint64_t upto)
 	}
 }
 
+/* ---- queues that are filled until they refuse, on a CQ that holds just that ---- */
+
+#define QPS 12
+
+static uint32_t make_qps(struct vu_pair *p, struct vu_qp *q, struct ibv_cq *cq, uint32_t depth)
+{
+	struct ibv_qp_init_attr init = {.send_cq = cq,
+					.recv_cq = p->rcq[0].cq,
+					.cap = {.max_send_wr = depth,
+						.max_send_sge = 1,
+						.max_recv_wr = 1,
+						.max_recv_sge = 1},
+					.qp_type = IBV_QPT_RC};
+	uint32_t sum = 0;
+
+	for (int i = 0; i < QPS; i++) {
+		struct ibv_qp_init_attr mine = init;
+
+		vu_qp_create(&q[i], &p->dev[0], &mine, api);
+		sum += q[i].cap.max_send_wr;
+	}
+	return sum;
+}
+
+/* Not by ibv_wr_*: libmlx5 44 builds on when the queue is full. */
+static uint32_t fill(struct vu_pair *p, struct vu_qp *q)
+{
+	struct ibv_sge sge = {(uintptr_t)p->mem[0].p, 64, p->mem[0].mr->lkey};
+	struct ibv_send_wr wr = vu_wr(IBV_WR_RDMA_WRITE, &sge, 1, IBV_SEND_SIGNALED), *bad;
+	uint32_t n = 0;
+
+	vu_wr_remote(&wr, p->mem[1].p, p->mem[1].mr->rkey);
+	while (!ibv_post_send(q->qp, &wr, &bad))
+		n++;
+	return n;
+}
+
+/* Nobody polls before all are full, and the completions are there. */
+static void tiny_queues(struct vu_pair *p, uint32_t depth)
+{
+	struct vu_qp q[QPS], peer[QPS];
+	struct vu_cq cq;
+	struct ibv_wc wc;
+	uint32_t granted, n = 0;
+
+	vu_at("filling small queues");
+	granted = make_qps(p, q, p->scq[0].cq, depth);
+	for (int i = 0; i < QPS; i++)
+		vu_qp_destroy(&q[i]);
+	vu_cq_create(&cq, &p->dev[0], (int)granted, NULL, VU_POLL_CQ, NULL);
+	make_qps(p, q, cq.cq, depth);
+	for (int i = 0; i < QPS; i++) {
+		struct ibv_qp_init_attr init = {.send_cq = p->rcq[1].cq,
+						.recv_cq = p->rcq[1].cq,
+						.cap = {.max_send_wr = 1,
+							.max_recv_wr = 1,
+							.max_send_sge = 1,
+							.max_recv_sge = 1},
+						.qp_type = IBV_QPT_RC};
+
+		vu_qp_create(&peer[i], &p->dev[1], &init, VU_POST_SEND);
+		vu_connect(&p->dev[0], q[i].qp, &p->dev[1], peer[i].qp, &p->link);
+	}
+	for (int i = 0; i < QPS; i++)
+		n += fill(p, &q[i]);
+	vu_sleep(0.05);
+	for (uint32_t i = 0; i < n; i++)
+		vu_check(vu_cq_collect(&cq, 1, &wc, 20) == 1 && wc.status == IBV_WC_SUCCESS,
+			 "depth %u: %u of %u completed", depth, i, n);
+	vu_note("depth %u: %u granted to %d QPs, %u posted\n", depth, granted, QPS, n);
+	for (int i = 0; i < QPS; i++) {
+		vu_qp_destroy(&q[i]);
+		vu_qp_destroy(&peer[i]);
+	}
+	vu_cq_destroy(&cq);
+	vu_log("%d QPs of depth %u\n", QPS, depth);
+}
+
 int main(int argc, char **argv)
 {
 	const char *api_name = "mixed";
@@ -92,6 +170,8 @@ int main(int argc, char **argv)
 		vu_check(!memcmp(p.mem[0].p, p.mem[1].p, max_size), "wrong bytes");
 	}
 	vu_log("%" PRIu64 " rounds\n", rounds);
+	for (uint32_t depth = 1; depth <= DEPTH; depth *= 2)
+		tiny_queues(&p, depth);
 	vu_pair_close(&p);
 	return vu_pass("%" PRIu64 " WRs", posted);
 }
