@@ -73,6 +73,7 @@ static int grow(struct table *t, struct table_slots *old)
 	if (!s)
 		return ENOMEM;
 	s->mask = (size - 1) * ENTRY;
+	s->outgrown = old;
 	for (at = 0; at <= old->mask; at += ENTRY) {
 		k = key_at(old, at);
 		if (k && k != TABLE_DELETED)
@@ -136,8 +137,10 @@ void table_forget(struct table *t)
 
 void table_free(struct table *t)
 {
-	struct table_slots *s = atomic_load_explicit(&t->slots, memory_order_relaxed);
+	struct table_slots *s = atomic_load_explicit(&t->slots, memory_order_relaxed), *next;
 
-	if (s != &table_empty)
+	for (; s != &table_empty; s = next) {
+		next = s->outgrown;
 		free(s);
+	}
 }

@@ -9,7 +9,8 @@
  *
  * A get may run beside a put or del of *other* keys. A get of a key that is being deleted is the
  * program using an object while it destroys it, which verbs forbids. Tables that were outgrown are
- * kept: a reader may still be inside; doubling bounds the waste to the size of the last one.
+ * kept as long as the table: a reader may still be inside. Doubling bounds the waste to the size of
+ * the last one.
  */
 #ifndef RNICE_TABLE_H
 #define RNICE_TABLE_H
@@ -26,7 +27,8 @@ struct table_entry {
 struct table_slots {
 	uint64_t mask; /* of byte offsets: (entries - 1) * sizeof(struct table_entry) */
 	uint64_t used; /* entries whose key is not 0 */
-	struct table_entry e[];
+	struct table_slots *outgrown;
+	struct table_entry e[] __attribute__((aligned(16))); /* none in two cache lines */
 };
 
 struct table {

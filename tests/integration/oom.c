@@ -16,8 +16,8 @@
 #define DEPTH 64
 #define TRIES 200
 #define CONTEXTS 3
-/* A table of 2^n entries of 16 bytes each behind 16 more (interpose/table.h). */
-#define TABLE(entries) (16u + 16u * (entries))
+/* A table of 2^n entries of 16 bytes each behind 32 more (interpose/table.h). */
+#define TABLE(entries) (32u + 16u * (entries))
 
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
@@ -35,7 +35,7 @@ static bool from_rnice(const void *caller)
 
 static bool is_table(size_t size)
 {
-	size_t entries = size / 16 - 1;
+	size_t entries = size / 16 - 2;
 
 	return size % 16 == 0 && size >= TABLE(64) && !(entries & (entries - 1));
 }
