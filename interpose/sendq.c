@@ -145,6 +145,9 @@ void sendq_commit(struct qp *q, uint32_t n)
 	}
 	q->wr_head += n;
 	atomic_fetch_add(&shim.work, n); /* seq_cst: see progress_wake() */
+	/* It may have failed since the poster looked: nothing in the NIC would tell. */
+	if (unlikely(q->failed))
+		atomic_store(&q->scq->flush_wanted, true);
 	rnice_port_count(port, RNICE_CTR_WRS, n);
 	rnice_port_count(port, RNICE_CTR_QUEUED_BYTES, bytes);
 }
