@@ -4,10 +4,9 @@
 # Sourced by suites that boot the testbed.
 
 # once_more COMMAND...: COMMAND runs scripts/testbed and returns its status; it is run once more when the
-# guest's kernel panicked (123), and for no other reason. That kernel is Debian's own, and its soft RoCE
-# frees the socket of a QP that is destroyed in the middle of its work, while packets that name the socket
-# still wait behind a limit; when its memory has got another user by the time they are sent, that is an oops
-# in validate_xmit_skb(). It happened once in very many boots, and says nothing about rnice.
+# guest's kernel panicked (123), and for no other reason. That kernel is Debian's own. It
+# happened once in very many boots: an oops in validate_xmit_skb(), below a queue that limits the rate. Packets
+# of soft RoCE name the socket of their QP; our guess is that one waited there for longer than its QP lived.
 once_more() {
 	local ended=0
 	"$@" || ended=$?
