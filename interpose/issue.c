@@ -353,16 +353,55 @@ static void tell_backlog(struct dev *dev)
 	dev->backlogged = any;
 }
 
-void dev_pump(struct dev *dev)
+/* Whoever held pump_lock calls this after dropping it: no request for a round is lost. */
+static void pump_asked(struct dev *dev)
 {
-	atomic_store(&dev->again, 1);
-	/* Who holds the lock looks at `again` after dropping it: no request is lost. */
 	while (atomic_load(&dev->again) && !pthread_mutex_trylock(&dev->pump_lock)) {
 		while (atomic_exchange(&dev->again, 0))
 			while (one_round(dev, now_ns()))
 				;
 		tell_backlog(dev);
 		pthread_mutex_unlock(&dev->pump_lock);
+	}
+}
+
+void dev_pump(struct dev *dev)
+{
+	atomic_store(&dev->again, 1);
+	pump_asked(dev);
+}
+
+/*
+ * The queue of @q right into the NIC, past the list, if nobody waits there and nobody else pumps.
+ * q->lock held, which is why pump_lock is only tried.
+ */
+static bool send_now(struct dev *dev, struct qp *q)
+{
+	enum verdict v;
+
+	if (atomic_load(&dev->waiting) || pthread_mutex_trylock(&dev->pump_lock))
+		return false;
+	do
+		v = issue(q, UINT64_MAX, false, now_ns());
+	while (v == MORE_TO_SEND && !atomic_load(&dev->waiting));
+	if (v != ALL_SENT)
+		enlist(dev, q, v == NO_WINDOW);
+	tell_backlog(dev);
+	pthread_mutex_unlock(&dev->pump_lock);
+	return true;
+}
+
+void qp_unlock_and_send(struct qp *q)
+{
+	struct dev *dev = q->ctx->dev;
+	bool sent = send_now(dev, q);
+
+	pthread_mutex_unlock(&q->lock);
+	if (sent) {
+		pump_asked(dev);
+	} else {
+		dev_enlist(dev, q);
+		dev_pump(dev);
 	}
 }
 

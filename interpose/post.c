@@ -192,7 +192,6 @@ COLD static void become_managed(struct qp *q)
 
 static int post_managed(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
-	struct dev *dev = q->ctx->dev;
 	bool full;
 	int err = 0;
 
@@ -207,8 +206,7 @@ static int post_managed(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr
 			become_managed(q);
 		err = capture_list(q, wr, &wr);
 		full = sendq_held(q) >= q->max_wr;
-		pthread_mutex_unlock(&q->lock);
-		dev_enlist(dev, q);
+		qp_unlock_and_send(q);
 		if (err && full) {
 			err = post_make_space(q, 0);
 		} else if (!err && wr) {
@@ -216,7 +214,6 @@ static int post_managed(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr
 			wr = err ? wr : wr->next;
 		}
 	}
-	dev_pump(dev);
 	progress_wake();
 	if (err && bad)
 		*bad = wr;

@@ -12,7 +12,8 @@
  *			(it may also enter a region there: we take neither inside the other)
  *	registry	objects come and go; the progress thread holds it while it looks at them
  *	cq->lock	polling the real CQ, sorting what came, the soft queue in front of it
- *	port->pump_lock	who hands chunks to the NIC now; taken with trylock on the data path
+ *	port->pump_lock	who hands chunks to the NIC now; taken with trylock on the data path,
+ *			there also with the qp->lock of the QP that is to send
  *	qp->lock	the software send queue of one QP, and posting to its real SQ while managed
  *	list_lock	the list of QPs that wait for their turn
  *	channel->lock	events that the program has not fetched yet
@@ -489,6 +490,8 @@ void sendq_reset(struct qp *q);		/* forget everything, what is in the NIC includ
 void dev_enlist(struct dev *dev, struct qp *q); /* wants to send */
 void dev_delist(struct dev *dev, struct qp *q); /* pump_lock held */
 void dev_pump(struct dev *dev);
+/* Its queue goes to the NIC, as far as it may; q->lock held before, and dropped. */
+void qp_unlock_and_send(struct qp *q);
 /*
  * Put the whole queue into the NIC whatever the window says, and leave room for @more WRs in the
  * real SQ if that can be; no lock held but the batch's. 0, or ETIMEDOUT.

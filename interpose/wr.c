@@ -397,8 +397,7 @@ static int enqueue(struct qp *q)
 	pthread_mutex_lock(&q->lock);
 	as_list(q);
 	sendq_commit(q, q->batch->n);
-	pthread_mutex_unlock(&q->lock);
-	dev_enlist(q->ctx->dev, q);
+	qp_unlock_and_send(q);
 	return 0;
 }
 
