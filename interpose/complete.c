@@ -37,13 +37,11 @@ static enum owner owner_of(const struct qp *q, const struct ibv_wc *wc, uint64_t
 
 /* ---- chunks and WRs end; q->lock held ---- */
 
-static void release(struct qp *q, const struct chunk *c, bool ok, uint64_t now)
+static void release(struct qp *q, const struct chunk *c, bool ok, uint64_t now, struct returned *r)
 {
-	sendq_give_back(q, c, ok, now);
+	sendq_give_back(q, c, ok, now, r);
 	if (c->natives > q->nat_done)
 		q->nat_done = c->natives;
-	if (ok)
-		rnice_port_count(q->ctx->dev->port, RNICE_CTR_BYTES, (int64_t)c->length);
 	q->ck_done++;
 }
 
@@ -65,30 +63,31 @@ static void end_wr(struct qp *q, const struct swr *w, bool ok, uint64_t now)
 }
 
 /* Chunk q->ck_done succeeded; @wc if the NIC said so itself, NULL if a later one implies it. */
-static void succeed(struct qp *q, const struct ibv_wc *wc, uint64_t now)
+static void succeed(struct qp *q, const struct ibv_wc *wc, uint64_t now, struct returned *r)
 {
-	struct chunk c = q->chunks[q->ck_done & q->ck_mask];
-	struct swr *w = sendq_slot(q, q->wr_done);
+	const struct chunk *c = &q->chunks[q->ck_done & q->ck_mask];
+	struct swr *w;
 
-	release(q, &q->chunks[q->ck_done & q->ck_mask], true, now);
-	if (!c.last)
+	release(q, c, true, now, r);
+	if (!c->last)
 		return;
+	w = sendq_slot(q, q->wr_done);
 	if (wc && w->signaled)
-		report(q, w, wc, c.length);
+		report(q, w, wc, c->length);
 	end_wr(q, w, true, now);
 }
 
 /* Chunk q->ck_done failed or was flushed. */
-static void fail(struct qp *q, const struct ibv_wc *wc, uint64_t now)
+static void fail(struct qp *q, const struct ibv_wc *wc, uint64_t now, struct returned *r)
 {
-	struct chunk c = q->chunks[q->ck_done & q->ck_mask];
+	const struct chunk *c = &q->chunks[q->ck_done & q->ck_mask];
 	struct swr *w = sendq_slot(q, q->wr_done);
 
-	release(q, &q->chunks[q->ck_done & q->ck_mask], false, now);
+	release(q, c, false, now, r);
 	if (!w->reported)
-		report(q, w, wc, c.length);
+		report(q, w, wc, c->length);
 	w->reported = true;
-	if (c.last)
+	if (c->last)
 		end_wr(q, w, false, now);
 }
 
@@ -140,6 +139,8 @@ static bool passed_may_be_inside(const struct qp *q)
 
 void complete_tail(struct qp *q, uint64_t now)
 {
+	struct returned r = {0};
+
 	if (!q->failed || q->wr_done == q->wr_head)
 		return;
 	if (q->ck_head - q->ck_done > q->loose)
@@ -150,24 +151,27 @@ void complete_tail(struct qp *q, uint64_t now)
 		return;
 	}
 	while (q->ck_done != q->ck_head)
-		succeed(q, NULL, now);
+		succeed(q, NULL, now, &r);
+	sendq_settle(q, &r, now);
 	flush_queue(q);
 }
 
 /* ---- dispatch ---- */
 
-/* q->lock held; true if the QP has more to send and may go on. */
-static bool complete_chunk(struct qp *q, const struct ibv_wc *wc, uint64_t n, uint64_t now)
+/* run->q is the QP of chunk @n. */
+static void complete_chunk(struct run *run, const struct ibv_wc *wc, uint64_t n)
 {
+	struct qp *q = run->q;
+
 	while (q->ck_done < n)
-		succeed(q, NULL, now);
+		succeed(q, NULL, run->now, &run->returned);
 	if (wc->status == IBV_WC_SUCCESS) {
-		succeed(q, wc, now);
+		succeed(q, wc, run->now, &run->returned);
 	} else {
-		complete_failed(q, now);
-		fail(q, wc, now);
+		complete_failed(q, run->now);
+		fail(q, wc, run->now, &run->returned);
 	}
-	return q->wr_cut != q->wr_head && !q->failed;
+	run->more = q->wr_cut != q->wr_head && !q->failed;
 }
 
 /* An error came by the receive CQ: the send queue is flushed when its own CQ is polled next. */
@@ -178,34 +182,60 @@ static void fail_elsewhere(struct qp *q, uint64_t now)
 	pthread_mutex_unlock(&q->lock);
 }
 
-void complete_wc(struct cq *cq, const struct ibv_wc *wc, uint64_t now)
+void complete_end(struct run *run)
 {
-	struct qp *q = table_get(&cq->ctx->qpns, table_qpn_key(wc->qp_num));
+	struct qp *q = run->q;
+
+	if (!q)
+		return;
+	sendq_settle(q, &run->returned, run->now);
+	if (run->more)
+		dev_enlist(q->ctx->dev, q);
+	pthread_mutex_unlock(&q->lock);
+	run->q = NULL;
+	run->more = false;
+}
+
+/* The QP of @wc, locked, if its sends complete here; otherwise NULL, and none is locked. */
+static struct qp *enter(struct run *run, const struct ibv_wc *wc)
+{
+	struct qp *q = run->q;
+
+	if (q && q->qp_num == wc->qp_num)
+		return q;
+	complete_end(run);
+	q = table_get(&run->cq->ctx->qpns, table_qpn_key(wc->qp_num));
+	if (q && q->scq == run->cq) {
+		pthread_mutex_lock(&q->lock);
+		run->q = q;
+		return q;
+	}
+	if (q && wc->status != IBV_WC_SUCCESS && q->type != IBV_QPT_UD)
+		fail_elsewhere(q, run->now);
+	return NULL;
+}
+
+void complete_wc(struct run *run, const struct ibv_wc *wc)
+{
+	struct qp *q = enter(run, wc);
 	enum owner whose;
-	bool more = false;
 	uint64_t n;
 
-	if (!q || q->scq != cq) {
-		cq_push(cq, wc);
-		if (q && wc->status != IBV_WC_SUCCESS && q->type != IBV_QPT_UD)
-			fail_elsewhere(q, now);
+	if (!q) {
+		cq_push(run->cq, wc);
 		return;
 	}
-	pthread_mutex_lock(&q->lock);
 	whose = owner_of(q, wc, &n);
 	if (whose == PROGRAM) {
-		cq_push(cq, wc);
+		cq_push(run->cq, wc);
 		if (wc->status == IBV_WC_SUCCESS && !(wc->opcode & IBV_WC_RECV))
 			sendq_native_done(q);
 	} else if (whose == CHUNK) {
-		more = complete_chunk(q, wc, n, now);
+		complete_chunk(run, wc, n);
 	}
 	/* Any error on a connected QP, also of a receive, has put it into the error state. */
 	if (wc->status != IBV_WC_SUCCESS && whose != STALE && q->type != IBV_QPT_UD)
-		complete_failed(q, now);
+		complete_failed(q, run->now);
 	if (q->failed)
-		complete_tail(q, now);
-	pthread_mutex_unlock(&q->lock);
-	if (more)
-		dev_enlist(q->ctx->dev, q);
+		complete_tail(q, run->now);
 }

@@ -118,11 +118,12 @@ static void flush_failed(struct cq *cq)
 
 static void sort_wcs(struct cq *cq, const struct ibv_wc *wc, int n)
 {
-	uint64_t now = now_ns();
+	struct run run = {.cq = cq, .now = now_ns()};
 	int i;
 
 	for (i = 0; i < n; i++)
-		complete_wc(cq, &wc[i], now);
+		complete_wc(&run, &wc[i]);
+	complete_end(&run);
 }
 
 static int drain_batch(struct cq *cq)

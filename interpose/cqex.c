@@ -130,16 +130,18 @@ static int take_aside(struct cq *cq, struct ibv_wc *wc, struct wc_more *more, bo
 int cqex_drain(struct cq *cq, bool now)
 {
 	struct ibv_wc wc[RNICE_POLL_BATCH] = {0};
+	struct run run = {.cq = cq};
 	struct wc_more more[RNICE_POLL_BATCH];
-	uint64_t when;
 	int i, n;
 
 	n = cq->ex->open ? take_aside(cq, wc, more, now) : take(cq, wc, more);
-	when = n > 0 ? now_ns() : 0;
+	if (n > 0)
+		run.now = now_ns();
 	for (i = 0; i < n; i++) {
 		cq->ex->newest = more[i];
-		complete_wc(cq, &wc[i], when);
+		complete_wc(&run, &wc[i]);
 	}
+	complete_end(&run);
 	return n;
 }
 

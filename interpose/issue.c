@@ -215,13 +215,14 @@ static enum verdict build(struct qp *q, struct chain *chain, uint64_t quantum, b
 static void take_back(struct qp *q, const struct chain *chain, int from, uint64_t now)
 {
 	const struct cursor *cur = &chain->before[from];
+	struct returned r = {0};
 	struct chunk *c;
 	struct swr *w;
 	int i;
 
 	for (i = chain->n; i > from; i--) {
 		c = &q->chunks[--q->ck_head & q->ck_mask];
-		sendq_give_back(q, c, false, now);
+		sendq_give_back(q, c, false, now, &r);
 		if (c->last)
 			add_relaxed(&shim.work, 1);
 		w = sendq_slot(q, chain->before[i - 1].wr_cut);
@@ -233,6 +234,7 @@ static void take_back(struct qp *q, const struct chain *chain, int from, uint64_
 	q->wr_cut = cur->wr_cut;
 	q->loose = cur->loose;
 	q->loose_bytes = cur->loose_bytes;
+	sendq_settle(q, &r, now);
 }
 
 static int index_of(const struct chain *chain, const struct ibv_send_wr *bad)
@@ -257,7 +259,7 @@ static void count(struct qp *q, const struct chain *chain, int posted)
 		bytes += c->length;
 		cut += !c->last && !chain->before[i].started;
 	}
-	rnice_port_count(port, RNICE_CTR_CHUNKS, posted);
+	q->new_chunks += (uint32_t)posted;
 	rnice_port_count(port, RNICE_CTR_QUEUED_BYTES, -(int64_t)bytes);
 	if (cut)
 		rnice_port_count(port, RNICE_CTR_CUT_WRS, cut);

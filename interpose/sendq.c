@@ -148,7 +148,7 @@ void sendq_commit(struct qp *q, uint32_t n)
 	/* It may have failed since the poster looked: nothing in the NIC would tell. */
 	if (unlikely(q->failed))
 		atomic_store(&q->scq->flush_wanted, true);
-	rnice_port_count(port, RNICE_CTR_WRS, n);
+	q->new_wrs += n;
 	rnice_port_count(port, RNICE_CTR_QUEUED_BYTES, bytes);
 }
 
@@ -221,15 +221,49 @@ void sendq_native_done(struct qp *q)
 	sub_relaxed(&q->scq->inside, 1);
 }
 
-void sendq_give_back(struct qp *q, const struct chunk *c, bool ok, uint64_t now)
+void sendq_give_back(struct qp *q, const struct chunk *c, bool ok, uint64_t now, struct returned *r)
 {
-	if (c->bytes)
-		rnice_port_done(q->ctx->dev->port, c->bytes, c->posted, ok, now);
-	if (c->room)
-		add_relaxed(&q->scq->room, 1);
-	if (c->signaled)
-		sub_relaxed(&shim.work, 1);
-	sub_relaxed(&q->scq->inside, 1);
+	if (!ok) {
+		r->lost += c->bytes;
+	} else {
+		r->bytes += c->length;
+		if (r->window && rnice_port_paced(q->ctx->dev->port))
+			sendq_settle(q, r, now); /* how long each was in the NIC matters */
+		r->window += c->bytes;
+		r->since = c->posted;
+	}
+	r->chunks++;
+	r->rooms += c->room;
+	r->signaled += c->signaled;
+}
+
+/* A new counter value is worth an atomic operation only if there is one. */
+static void count_some(struct rnice_port *port, enum rnice_counter which, uint64_t n)
+{
+	if (n)
+		rnice_port_count(port, which, (int64_t)n);
+}
+
+void sendq_settle(struct qp *q, struct returned *r, uint64_t now)
+{
+	struct rnice_port *port = q->ctx->dev->port;
+
+	if (r->window)
+		rnice_port_done(port, r->window, r->since, true, now);
+	if (r->lost)
+		rnice_port_done(port, r->lost, 0, false, now);
+	if (r->rooms)
+		add_relaxed(&q->scq->room, (int32_t)r->rooms);
+	if (r->signaled)
+		sub_relaxed(&shim.work, (int64_t)r->signaled);
+	if (r->chunks)
+		sub_relaxed(&q->scq->inside, r->chunks);
+	count_some(port, RNICE_CTR_BYTES, r->bytes);
+	count_some(port, RNICE_CTR_WRS, q->new_wrs);
+	count_some(port, RNICE_CTR_CHUNKS, q->new_chunks);
+	q->new_wrs = 0;
+	q->new_chunks = 0;
+	*r = (struct returned){0};
 }
 
 void sendq_forget_queued(struct qp *q)
@@ -247,10 +281,12 @@ void sendq_forget_queued(struct qp *q)
 
 void sendq_reset(struct qp *q)
 {
+	struct returned r = {0};
 	uint64_t now = now_ns();
 
 	for (; q->ck_done != q->ck_head; q->ck_done++)
-		sendq_give_back(q, &q->chunks[q->ck_done & q->ck_mask], false, now);
+		sendq_give_back(q, &q->chunks[q->ck_done & q->ck_mask], false, now, &r);
+	sendq_settle(q, &r, now);
 	sendq_forget_queued(q);
 	q->wr_done = q->wr_head;
 	q->nat_done = q->nat_head;

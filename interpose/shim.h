@@ -193,6 +193,14 @@ struct chunk {
 	bool room; /* holds a place in cq->room */
 };
 
+/* What chunks of one QP held. */
+struct returned {
+	uint64_t window, lost; /* bytes at the port: of chunks that went well, of others */
+	uint64_t since;	       /* when one of @window was posted */
+	uint64_t bytes;	       /* that arrived */
+	uint32_t chunks, rooms, signaled;
+};
+
 struct qp {
 	/* read on every post */
 	struct ibv_qp *ibv;
@@ -233,6 +241,7 @@ struct qp {
 	uint64_t id_base;		/* wr_id of chunk n is id_base + n */
 	uint64_t loose_bytes;		/* in the NIC, unsignaled and not accounted yet */
 	uint32_t loose;			/* chunks since the last signaled one */
+	uint32_t new_wrs, new_chunks;	/* not counted at the port yet: sendq_settle() does */
 	enum ibv_wc_status fail_status; /* of the first WR to be flushed; 0: as the rest */
 	/*
 	 * What went to the real SQ past the queue, of QPs made for ibv_wr_* or with a hidden depth:
@@ -481,8 +490,13 @@ static inline uint64_t sendq_held(const struct qp *q)
 
 	return q->wr_head - q->wr_done + past;
 }
-/* @c left the NIC, or never got there: what it holds of the window, the CQ and the books. */
-void sendq_give_back(struct qp *q, const struct chunk *c, bool ok, uint64_t now);
+/*
+ * @c left the NIC, or never got there: what it holds of the window, the CQ and the books goes to
+ * @r, which starts as zeroes, and sendq_settle() gives it back.
+ */
+void sendq_give_back(struct qp *q, const struct chunk *c, bool ok, uint64_t now,
+		     struct returned *r);
+void sendq_settle(struct qp *q, struct returned *r, uint64_t now);
 void sendq_forget_queued(struct qp *q); /* what is still to be cut never will be */
 void sendq_reset(struct qp *q);		/* forget everything, what is in the NIC included */
 
@@ -499,7 +513,19 @@ void qp_unlock_and_send(struct qp *q);
 int qp_push_out(struct qp *q, uint32_t more);
 
 /* complete.c; cq->lock held */
-void complete_wc(struct cq *cq, const struct ibv_wc *wc, uint64_t now);
+/*
+ * Completions are sorted in runs: the lock of their QP is kept from one to the next of the same QP,
+ * and what they give back is settled when the QP changes, or the run ends.
+ */
+struct run {
+	struct cq *cq;
+	uint64_t now;
+	struct qp *q; /* locked; NULL: none */
+	bool more;    /* @q has more to send */
+	struct returned returned;
+};
+void complete_wc(struct run *run, const struct ibv_wc *wc);
+void complete_end(struct run *run);
 /* The QP is in the error state: nothing more goes to the NIC. q->lock held. */
 void complete_failed(struct qp *q, uint64_t now);
 /*

@@ -462,6 +462,11 @@ void rnice_port_done(struct rnice_port *port, uint64_t bytes, uint64_t since, bo
 	store_relaxed(&port->flow->moved, now);
 }
 
+bool rnice_port_paced(const struct rnice_port *port)
+{
+	return load_relaxed(&port->dev->rules.paced);
+}
+
 uint64_t rnice_port_retry_ns(const struct rnice_port *port, uint64_t now)
 {
 	uint64_t wait = rnice_bucket_wait(&port->proc->bucket, now), ns = pace_wait(port, now);

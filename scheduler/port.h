@@ -78,6 +78,8 @@ bool rnice_port_take(struct rnice_port *port, uint64_t bytes, uint64_t now);
  */
 void rnice_port_done(struct rnice_port *port, uint64_t bytes, uint64_t since, bool ok,
 		     uint64_t now);
+/* Is it of use to say since when bytes were in the NIC, chunk by chunk? */
+bool rnice_port_paced(const struct rnice_port *port);
 /*
  * Upper bound of how long to wait before asking again if no own completion comes first: exact
  * for a rate limit (up to one message's time), otherwise a chunk's time within [20 us, 1 ms].
