@@ -160,10 +160,17 @@ void channel_event(struct channel *ch, struct cq *cq)
 	pthread_mutex_unlock(&ch->lock);
 }
 
+/*
+ * Armed or not is seen without the lock. A program that arms polls once more before it sleeps:
+ * either that poll has cq->lock after us and finds the completion, or before us, and then we see
+ * that it armed. One that does without has armed before it did what led to the completion.
+ */
 void channel_seen(struct cq *cq, const struct ibv_wc *wc)
 {
 	struct channel *ch = cq->ch;
 
+	if (likely(!load_relaxed(&cq->app_armed)))
+		return;
 	pthread_mutex_lock(&ch->lock);
 	/* Whether a receive was solicited only the NIC knows: it was armed for that (cq.c). */
 	if (cq->app_armed && (!cq->app_solicited || wc->status != IBV_WC_SUCCESS)) {

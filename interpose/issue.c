@@ -29,6 +29,8 @@ struct cursor { /* to take back what the provider refused */
 struct chain {
 	int n;
 	bool recorded; /* all of it, or nothing */
+	int rooms; /* of cq->room; only who has pump_lock takes some, so they are taken at once */
+	int work;  /* what shim.work changes by */
 	struct ibv_send_wr wr[RNICE_CHAIN];
 	struct cursor before[RNICE_CHAIN];
 };
@@ -93,33 +95,25 @@ void dev_delist(struct dev *dev, struct qp *q)
 
 /* ---- one chunk ---- */
 
-static bool take_room(struct cq *cq)
-{
-	int32_t room = load_relaxed(&cq->room);
-
-	while (room > 0)
-		if (atomic_compare_exchange_weak(&cq->room, &room, room - 1))
-			return true;
-	return false;
-}
-
 /*
  * Loose pieces hold places in the CQ until a signaled one behind them completes: they may have half
  * of the places, so that the signaled one still finds one.
  */
-static bool short_of_room(const struct cq *cq)
+static bool short_of_room(const struct cq *cq, int room)
 {
-	return load_relaxed(&cq->room) * 2 <= load_relaxed(&cq->spare);
+	return room * 2 <= load_relaxed(&cq->spare);
 }
 
 /*
- * May a piece of @bytes go now? Fills @c with what it holds then. Loose pieces ride for free until
+ * May a piece of @bytes go now, when @rooms places of the CQ are spoken for? Fills @c with what it
+ * holds then. Loose pieces ride for free until
  * the next signaled one pays for them: at most LOOSE_BYTES per QP beside the window.
  */
 static enum verdict admit(struct qp *q, const struct swr *w, uint64_t bytes, bool force,
-			  uint64_t now, struct chunk *c)
+			  uint64_t now, int rooms, struct chunk *c)
 {
 	struct rnice_port *port = q->ctx->dev->port;
+	int room = load_relaxed(&q->scq->room) - rooms;
 	uint64_t depth = q->ck_max - (q->nat_head - q->nat_done); /* for chunks */
 
 	if (sendq_inside(q) >= q->ck_max)
@@ -130,10 +124,10 @@ static enum verdict admit(struct qp *q, const struct swr *w, uint64_t bytes, boo
 	c->last = plan_is_last(w, bytes);
 	c->signaled = (c->last && w->signaled) || q->all_signaled ||
 		      q->loose_bytes + bytes >= LOOSE_BYTES || (q->loose + 1) * 4 >= depth ||
-		      short_of_room(q->scq);
+		      short_of_room(q->scq, room);
 	c->room = !c->last || (c->signaled && !w->signaled);
 	c->bytes = c->signaled ? q->loose_bytes + bytes : 0;
-	if (c->room && !take_room(q->scq))
+	if (c->room && room <= 0)
 		return NO_ROOM;
 	if (!c->bytes || rnice_port_take(port, c->bytes, now))
 		return MORE_TO_SEND;
@@ -141,8 +135,6 @@ static enum verdict admit(struct qp *q, const struct swr *w, uint64_t bytes, boo
 		c->bytes = 0; /* out of turn: not accounted */
 		return MORE_TO_SEND;
 	}
-	if (c->room)
-		add_relaxed(&q->scq->room, 1);
 	return NO_WINDOW;
 }
 
@@ -174,13 +166,9 @@ static void add_chunk(struct qp *q, struct swr *w, const struct chunk *c, struct
 	q->chunks[q->ck_head++ & q->ck_mask] = *c;
 	q->loose = c->signaled ? 0 : q->loose + 1;
 	q->loose_bytes = c->signaled ? 0 : q->loose_bytes + c->length;
-	atomic_fetch_add(&q->scq->inside, 1);
-	if (c->signaled)
-		add_relaxed(&shim.work, 1);
-	if (c->last) {
-		q->wr_cut++;
-		sub_relaxed(&shim.work, 1);
-	}
+	q->wr_cut += c->last;
+	chain->rooms += c->room;
+	chain->work += c->signaled - c->last;
 }
 
 /* Fill @chain while the QP may send, at most until @quantum bytes are in it. */
@@ -200,7 +188,7 @@ static enum verdict build(struct qp *q, struct chain *chain, uint64_t quantum, b
 			break;
 		chain->recorded = w->recorded;
 		piece = plan_piece(w, max);
-		v = admit(q, w, piece, force, now, &c);
+		v = admit(q, w, piece, force, now, chain->rooms, &c);
 		if (v != MORE_TO_SEND)
 			return v;
 		add_chunk(q, w, &c, chain);
@@ -260,7 +248,7 @@ static void count(struct qp *q, const struct chain *chain, int posted)
 		cut += !c->last && !chain->before[i].started;
 	}
 	q->new_chunks += (uint32_t)posted;
-	rnice_port_count(port, RNICE_CTR_QUEUED_BYTES, -(int64_t)bytes);
+	q->new_queued -= (int64_t)bytes;
 	if (cut)
 		rnice_port_count(port, RNICE_CTR_CUT_WRS, cut);
 }
@@ -287,6 +275,11 @@ static enum verdict post_chain(struct qp *q, struct chain *chain, enum verdict v
 
 	if (!chain->n)
 		return v;
+	if (chain->rooms)
+		sub_relaxed(&q->scq->room, chain->rooms);
+	if (chain->work)
+		add_relaxed(&shim.work, chain->work);
+	atomic_fetch_add(&q->scq->inside, (uint32_t)chain->n); /* whoever polls must see it */
 	err = chain->recorded ? wr_post_chain(q, chain->wr, &bad)
 			      : q->real_post(q->ibv, chain->wr, &bad);
 	if (unlikely(err)) {
@@ -315,6 +308,8 @@ static enum verdict issue(struct qp *q, uint64_t quantum, bool force, uint64_t n
 	if (q->batch && wr_in_region(q, now))
 		return NO_ROOM;
 	chain.n = 0;
+	chain.rooms = 0;
+	chain.work = 0;
 	v = build(q, &chain, quantum, force, now);
 	return post_chain(q, &chain, v, now);
 }
@@ -338,6 +333,7 @@ static bool one_round(struct dev *dev, uint64_t now)
 		moved |= q->ck_head != before;
 		if (v != ALL_SENT) /* if the window is shut, its turn comes first when it opens */
 			enlist(dev, q, v == NO_WINDOW);
+		sendq_count_queued(q);
 		pthread_mutex_unlock(&q->lock);
 		if (v == NO_WINDOW)
 			return false;
@@ -398,6 +394,7 @@ void qp_unlock_and_send(struct qp *q)
 	struct dev *dev = q->ctx->dev;
 	bool sent = send_now(dev, q);
 
+	sendq_count_queued(q);
 	pthread_mutex_unlock(&q->lock);
 	if (sent) {
 		pump_asked(dev);
@@ -436,6 +433,7 @@ int qp_push_out(struct qp *q, uint32_t more)
 		pthread_mutex_lock(&q->lock);
 		while (issue(q, UINT64_MAX, true, now_ns()) == MORE_TO_SEND)
 			;
+		sendq_count_queued(q);
 		left = in_the_way(q, more);
 		pthread_mutex_unlock(&q->lock);
 		pthread_mutex_unlock(&dev->pump_lock);

@@ -132,14 +132,12 @@ static int check(const struct qp *q, const struct ibv_send_wr *wr, uint64_t leng
 
 void sendq_commit(struct qp *q, uint32_t n)
 {
-	struct rnice_port *port = q->ctx->dev->port;
-	int64_t bytes = 0;
 	struct swr *w;
 	uint32_t i;
 
 	for (i = 0; i < n; i++) {
 		w = sendq_slot(q, q->wr_head + i);
-		bytes += (int64_t)w->length;
+		q->new_queued += (int64_t)w->length;
 		if ((q->wr_head + i) % RNICE_SAMPLE_EVERY == 0)
 			w->t0 = now_ns();
 	}
@@ -149,7 +147,6 @@ void sendq_commit(struct qp *q, uint32_t n)
 	if (unlikely(q->failed))
 		atomic_store(&q->scq->flush_wanted, true);
 	q->new_wrs += n;
-	rnice_port_count(port, RNICE_CTR_QUEUED_BYTES, bytes);
 }
 
 int sendq_capture(struct qp *q, const struct ibv_send_wr *wr)
@@ -266,17 +263,23 @@ void sendq_settle(struct qp *q, struct returned *r, uint64_t now)
 	*r = (struct returned){0};
 }
 
+void sendq_count_queued(struct qp *q)
+{
+	if (q->new_queued)
+		rnice_port_count(q->ctx->dev->port, RNICE_CTR_QUEUED_BYTES, q->new_queued);
+	q->new_queued = 0;
+}
+
 void sendq_forget_queued(struct qp *q)
 {
-	int64_t bytes = 0;
 	struct swr *w;
 
 	sub_relaxed(&shim.work, (int64_t)(q->wr_head - q->wr_cut));
 	for (; q->wr_cut != q->wr_head; q->wr_cut++) {
 		w = sendq_slot(q, q->wr_cut);
-		bytes += (int64_t)(w->length - w->cut);
+		q->new_queued -= (int64_t)(w->length - w->cut);
 	}
-	rnice_port_count(q->ctx->dev->port, RNICE_CTR_QUEUED_BYTES, -bytes);
+	sendq_count_queued(q);
 }
 
 void sendq_reset(struct qp *q)

@@ -165,7 +165,8 @@ struct cq {
 	struct cq *ev_next;
 	uint32_t ev_pending; /* made, not fetched */
 	uint64_t ev_fetched, ev_acked;
-	bool app_armed, app_solicited;
+	_Atomic bool app_armed; /* cq->lock held, it may be read without ch->lock */
+	bool app_solicited;
 	bool seen_since_arm;
 	bool muted; /* is being destroyed: no more events */
 
@@ -242,6 +243,7 @@ struct qp {
 	uint64_t loose_bytes;		/* in the NIC, unsignaled and not accounted yet */
 	uint32_t loose;			/* chunks since the last signaled one */
 	uint32_t new_wrs, new_chunks;	/* not counted at the port yet: sendq_settle() does */
+	int64_t new_queued;		/* bytes; sendq_count_queued() */
 	enum ibv_wc_status fail_status; /* of the first WR to be flushed; 0: as the rest */
 	/*
 	 * What went to the real SQ past the queue, of QPs made for ibv_wr_* or with a hidden depth:
@@ -497,6 +499,7 @@ static inline uint64_t sendq_held(const struct qp *q)
 void sendq_give_back(struct qp *q, const struct chunk *c, bool ok, uint64_t now,
 		     struct returned *r);
 void sendq_settle(struct qp *q, struct returned *r, uint64_t now);
+void sendq_count_queued(struct qp *q);	/* after captures and issues, at the port */
 void sendq_forget_queued(struct qp *q); /* what is still to be cut never will be */
 void sendq_reset(struct qp *q);		/* forget everything, what is in the NIC included */
 
