@@ -31,6 +31,26 @@ struct swr {
 	uint64_t t0;   /* ns; 0 = not timed */
 };
 
+/* @w becomes a copy of @wr with @sge as its list, of which nothing was sent. */
+static inline void plan_start(struct swr *w, const struct ibv_send_wr *wr, struct ibv_sge *sge,
+			      uint64_t length)
+{
+	w->wr = *wr;
+	w->wr.next = NULL;
+	w->wr.sg_list = sge;
+	w->length = length;
+	w->cut = 0;
+	w->sge_at = 0;
+	w->sge_off = 0;
+	w->signaled = false;
+	w->cuttable = false;
+	w->by_entry = false;
+	w->recorded = false;
+	w->started = false;
+	w->reported = false;
+	w->t0 = 0;
+}
+
 bool plan_cuttable(enum ibv_qp_type type, enum ibv_wr_opcode opcode, bool cut_imm);
 /* Bytes that @wr moves. 64 bits: num_sge entries of up to 2^32 - 1 each. */
 uint64_t plan_length(const struct ibv_send_wr *wr);

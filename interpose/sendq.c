@@ -153,7 +153,7 @@ int sendq_capture(struct qp *q, const struct ibv_send_wr *wr)
 {
 	uint64_t length;
 	struct swr *w;
-	int err;
+	int i, err;
 
 	if (sendq_held(q) >= q->max_wr)
 		return ENOMEM;
@@ -165,15 +165,11 @@ int sendq_capture(struct qp *q, const struct ibv_send_wr *wr)
 		return err;
 
 	w = sendq_slot(q, q->wr_head);
-	memset(w, 0, sizeof(*w));
-	w->wr = *wr;
-	w->wr.next = NULL;
-	w->wr.sg_list = sendq_sges(w);
-	if (wr->num_sge)
-		memcpy(sendq_sges(w), wr->sg_list, (size_t)wr->num_sge * sizeof(*wr->sg_list));
+	plan_start(w, wr, sendq_sges(w), length);
+	for (i = 0; i < wr->num_sge; i++) /* as a rule one: a call would cost more */
+		w->wr.sg_list[i] = wr->sg_list[i];
 	if (inline_payload(wr))
 		copy_inline(q, w, wr);
-	w->length = length;
 	w->signaled = signals(q, wr);
 	w->cuttable = plan_cuttable(q->type, wr->opcode, shim.cfg.cut_imm);
 	sendq_commit(q, 1);
