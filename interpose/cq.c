@@ -128,13 +128,12 @@ static void sort_wcs(struct cq *cq, const struct ibv_wc *wc, int n)
 
 static int drain_batch(struct cq *cq)
 {
-	struct ibv_wc wc[RNICE_POLL_BATCH];
-	int n;
+	int n = cq->real_poll(cq->ibv, RNICE_POLL_BATCH, cq->taken);
 
-	memset(wc, 0, sizeof(wc)); /* providers leave fields alone that do not apply */
-	n = cq->real_poll(cq->ibv, RNICE_POLL_BATCH, wc);
-	if (n > 0)
-		sort_wcs(cq, wc, n);
+	if (n > 0) {
+		sort_wcs(cq, cq->taken, n);
+		memset(cq->taken, 0, (size_t)n * sizeof(*cq->taken));
+	}
 	return n;
 }
 

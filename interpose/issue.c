@@ -29,8 +29,13 @@ struct cursor { /* to take back what the provider refused */
 struct chain {
 	int n;
 	bool recorded; /* all of it, or nothing */
-	int rooms; /* of cq->room; only who has pump_lock takes some, so they are taken at once */
-	int work;  /* what shim.work changes by */
+	int rooms;     /* of cq->room; only who has pump_lock takes any, so all are taken at once */
+	int work;      /* what shim.work changes by */
+	uint64_t left; /* bytes that it may still grow by */
+	uint64_t credit; /* taken at the port, for the next pieces */
+	bool shut;	 /* the port has no more */
+	bool force;
+	uint64_t now;
 	struct ibv_send_wr wr[RNICE_CHAIN];
 	struct cursor before[RNICE_CHAIN];
 };
@@ -104,22 +109,54 @@ static bool short_of_room(const struct cq *cq, int room)
 	return room * 2 <= load_relaxed(&cq->spare);
 }
 
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* How many pieces like this one, of @bytes, @w has for the chain. */
+static unsigned alike(const struct qp *q, const struct swr *w, uint64_t bytes, int room,
+		      const struct chain *chain)
+{
+	uint64_t n = least((uint64_t)(RNICE_CHAIN - chain->n), q->ck_max - sendq_inside(q));
+
+	n = least(n, least(w->length - w->cut, chain->left) / bytes);
+	n = least(n, (uint64_t)(room > 0 ? room : 0));
+	return n ? (unsigned)n : 1;
+}
+
+/* Bytes for @c, @room places of the CQ being left: several pieces are asked for at once. */
+static bool take(struct qp *q, const struct swr *w, const struct chunk *c, int room,
+		 struct chain *chain)
+{
+	unsigned n = c->bytes == c->length && !c->last ? alike(q, w, c->bytes, room, chain) : 1;
+
+	if (c->bytes <= chain->credit) {
+		chain->credit -= c->bytes;
+		return true;
+	}
+	if (chain->shut)
+		return false;
+	n = rnice_port_take_some(q->ctx->dev->port, c->bytes, n, chain->now, &chain->shut);
+	if (n)
+		chain->credit += (n - 1) * c->bytes;
+	return n;
+}
+
 /*
- * May a piece of @bytes go now, when @rooms places of the CQ are spoken for? Fills @c with what it
- * holds then. Loose pieces ride for free until
+ * May a piece of @bytes go now? Fills @c with what it holds then. Loose pieces ride for free until
  * the next signaled one pays for them: at most LOOSE_BYTES per QP beside the window.
  */
-static enum verdict admit(struct qp *q, const struct swr *w, uint64_t bytes, bool force,
-			  uint64_t now, int rooms, struct chunk *c)
+static enum verdict admit(struct qp *q, const struct swr *w, uint64_t bytes, struct chain *chain,
+			  struct chunk *c)
 {
-	struct rnice_port *port = q->ctx->dev->port;
-	int room = load_relaxed(&q->scq->room) - rooms;
+	int room = load_relaxed(&q->scq->room) - chain->rooms;
 	uint64_t depth = q->ck_max - (q->nat_head - q->nat_done); /* for chunks */
 
 	if (sendq_inside(q) >= q->ck_max)
 		return NO_ROOM;
 	c->natives = q->nat_head;
-	c->posted = now;
+	c->posted = chain->now;
 	c->length = bytes;
 	c->last = plan_is_last(w, bytes);
 	c->signaled = (c->last && w->signaled) || q->all_signaled ||
@@ -129,9 +166,9 @@ static enum verdict admit(struct qp *q, const struct swr *w, uint64_t bytes, boo
 	c->bytes = c->signaled ? q->loose_bytes + bytes : 0;
 	if (c->room && room <= 0)
 		return NO_ROOM;
-	if (!c->bytes || rnice_port_take(port, c->bytes, now))
+	if (!c->bytes || take(q, w, c, room, chain))
 		return MORE_TO_SEND;
-	if (force) {
+	if (chain->force) {
 		c->bytes = 0; /* out of turn: not accounted */
 		return MORE_TO_SEND;
 	}
@@ -171,16 +208,15 @@ static void add_chunk(struct qp *q, struct swr *w, const struct chunk *c, struct
 	chain->work += c->signaled - c->last;
 }
 
-/* Fill @chain while the QP may send, at most until @quantum bytes are in it. */
-static enum verdict build(struct qp *q, struct chain *chain, uint64_t quantum, bool force,
-			  uint64_t now)
+/* Fill @chain while the QP may send. */
+static enum verdict build(struct qp *q, struct chain *chain)
 {
-	uint64_t max = rnice_port_chunk(q->ctx->dev->port), piece, sum = 0;
+	uint64_t max = rnice_port_chunk(q->ctx->dev->port), piece;
 	enum verdict v;
 	struct chunk c;
 	struct swr *w;
 
-	while (chain->n < RNICE_CHAIN && sum < quantum) {
+	while (chain->n < RNICE_CHAIN && chain->left) {
 		if (q->wr_cut == q->wr_head)
 			return ALL_SENT;
 		w = sendq_slot(q, q->wr_cut);
@@ -188,11 +224,11 @@ static enum verdict build(struct qp *q, struct chain *chain, uint64_t quantum, b
 			break;
 		chain->recorded = w->recorded;
 		piece = plan_piece(w, max);
-		v = admit(q, w, piece, force, now, chain->rooms, &c);
+		v = admit(q, w, piece, chain, &c);
 		if (v != MORE_TO_SEND)
 			return v;
 		add_chunk(q, w, &c, chain);
-		sum += piece;
+		chain->left -= least(piece, chain->left);
 	}
 	return q->wr_cut == q->wr_head ? ALL_SENT : MORE_TO_SEND;
 }
@@ -295,7 +331,7 @@ static enum verdict post_chain(struct qp *q, struct chain *chain, enum verdict v
 	return v;
 }
 
-/* q->lock held */
+/* At most until @quantum bytes went. q->lock held */
 static enum verdict issue(struct qp *q, uint64_t quantum, bool force, uint64_t now)
 {
 	struct chain chain;
@@ -310,7 +346,14 @@ static enum verdict issue(struct qp *q, uint64_t quantum, bool force, uint64_t n
 	chain.n = 0;
 	chain.rooms = 0;
 	chain.work = 0;
-	v = build(q, &chain, quantum, force, now);
+	chain.left = quantum;
+	chain.credit = 0;
+	chain.shut = false;
+	chain.force = force;
+	chain.now = now;
+	v = build(q, &chain);
+	if (unlikely(chain.credit))
+		rnice_port_done(q->ctx->dev->port, chain.credit, 0, false, now);
 	return post_chain(q, &chain, v, now);
 }
 

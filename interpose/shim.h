@@ -143,6 +143,8 @@ struct cq {
 	_Atomic int32_t room;	 /* hidden completions that still fit */
 
 	pthread_mutex_t lock;
+	/* For one poll; zeroes between: providers leave fields alone that do not apply. */
+	struct ibv_wc taken[RNICE_POLL_BATCH];
 	struct ibv_wc *ring;  /* soft queue: completions taken off the real CQ, for the program */
 	struct wc_more *more; /* beside it, if the CQ is an extended one */
 	struct cq_ex *ex;     /* made by ibv_create_cq_ex() or a vendor's creator */

@@ -304,7 +304,7 @@ static __attribute__((noinline)) bool upkeep(struct rnice_port *port, uint64_t b
 	before = rnice_port_chunk(port);
 	if (!renew_rules(port, now))
 		return false;
-	/* U1 release, pairs with U2 in rnice_port_take(): upkeep done seen => rules seen. */
+	/* U1 release, pairs with U2 in rnice_port_take_some(): upkeep done seen => rules seen. */
 	store_release(&port->upkeep_at, now);
 	return bytes > before || bytes <= rnice_port_chunk(port);
 }
@@ -377,7 +377,26 @@ static bool publish(struct rnice_port *port, uint64_t bytes, bool old, uint64_t 
 	return false;
 }
 
-static bool admit(struct rnice_port *port, uint64_t bytes, uint64_t now)
+/*
+ * How many of @n takes may be made as one, when one may. *@shut: they are all there is room for,
+ * and nobody but this process is the reason.
+ */
+static unsigned at_once(const struct rnice_port *port, const struct others *o, uint64_t mine,
+			uint64_t bytes, unsigned n, bool *shut)
+{
+	uint64_t limit = load_relaxed(&port->dev->rules.total), own = window_of(port), fit;
+
+	if (n == 1 || o->rivals || load_relaxed(&port->dev->rules.paced))
+		return 1;
+	limit = own < limit ? own : limit;
+	fit = limit > mine + o->bytes ? (limit - mine - o->bytes) / bytes : 0;
+	if (fit >= n)
+		return n;
+	*shut = !o->bytes;
+	return fit ? (unsigned)fit : 1;
+}
+
+static unsigned admit(struct rnice_port *port, uint64_t bytes, unsigned n, uint64_t now, bool *shut)
 {
 	uint64_t mine = rnice_flow_inflight(port->flow);
 	bool old = mine == 0 || counts(port, now);
@@ -394,47 +413,65 @@ static bool admit(struct rnice_port *port, uint64_t bytes, uint64_t now)
 		lift_to(port, o.least); /* nothing, unless the distance is garbage */
 		return refuse(port, NOT_MY_TURN, now);
 	}
-	if (unlikely(pace_wait(port, now)) || unlikely(!publish(port, bytes, old, now)))
+	if (unlikely(pace_wait(port, now)))
 		return refuse(port, NO_ROOM, now);
+	n = at_once(port, &o, old ? mine : 0, bytes, n, shut);
+	while (unlikely(!publish(port, n * bytes, old, now))) {
+		if (n == 1)
+			return refuse(port, NO_ROOM, now);
+		n = 1;
+		*shut = false;
+	}
 	if (unlikely(load_relaxed(&port->dev->rules.paced)))
 		keep_pace(port, bytes, now);
 	if (unlikely(o.rivals) && bytes > load_relaxed(&port->dev->rules.total) / (o.rivals + 1))
 		pay_back(port, bytes, now);
-	return true;
+	return n;
 }
 
-static bool take(struct rnice_port *port, uint64_t bytes, uint64_t now)
+static unsigned take(struct rnice_port *port, uint64_t bytes, unsigned n, uint64_t now, bool *shut)
 {
 	if (unlikely(load_relaxed(&port->lost)))
 		return take_alone(port, bytes);
 	if (unlikely(port->observe)) {
 		store_relaxed(&port->flow->moved, now);
-		add_relaxed(&port->inflight, bytes);
-		add_relaxed(&port->flow->taken, bytes);
-	} else if (!admit(port, bytes, now)) {
-		return false;
+		add_relaxed(&port->inflight, n * bytes);
+		add_relaxed(&port->flow->taken, n * bytes);
+	} else {
+		n = admit(port, bytes, n, now, shut);
+		if (!n)
+			return 0;
 	}
 	set_want(port, backlog_of(port));
 	store_relaxed(&port->flow->asked, now);
-	return true;
+	return n;
+}
+
+unsigned rnice_port_take_some(struct rnice_port *port, uint64_t bytes, unsigned n, uint64_t now,
+			      bool *shut)
+{
+	struct rnice_bucket *bucket = &port->proc->bucket;
+
+	*shut = false;
+	/* U2 acquire, pairs with U1 in upkeep(). */
+	if (unlikely(!rnice_fresh(load_acquire(&port->upkeep_at), now, UPKEEP_NS)) &&
+	    !upkeep(port, bytes, now))
+		return 0;
+	if (likely(!bucket->rate))
+		return take(port, bytes, n, now, shut);
+	if (!rnice_bucket_take(bucket, bytes, now))
+		return load_relaxed(&port->lost) ? 0 : refuse(port, RATE_LIMIT, now);
+	if (take(port, bytes, 1, now, shut))
+		return 1;
+	rnice_bucket_return(bucket, bytes);
+	return 0;
 }
 
 bool rnice_port_take(struct rnice_port *port, uint64_t bytes, uint64_t now)
 {
-	struct rnice_bucket *bucket = &port->proc->bucket;
+	bool shut;
 
-	/* U2 acquire, pairs with U1 in upkeep(). */
-	if (unlikely(!rnice_fresh(load_acquire(&port->upkeep_at), now, UPKEEP_NS)) &&
-	    !upkeep(port, bytes, now))
-		return false;
-	if (likely(!bucket->rate))
-		return take(port, bytes, now);
-	if (!rnice_bucket_take(bucket, bytes, now))
-		return load_relaxed(&port->lost) ? false : refuse(port, RATE_LIMIT, now);
-	if (take(port, bytes, now))
-		return true;
-	rnice_bucket_return(bucket, bytes);
-	return false;
+	return rnice_port_take_some(port, bytes, 1, now, &shut);
 }
 
 /*

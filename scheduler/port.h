@@ -72,6 +72,12 @@ uint32_t rnice_port_chunk(const struct rnice_port *port);
  */
 bool rnice_port_take(struct rnice_port *port, uint64_t bytes, uint64_t now);
 /*
+ * The same for up to @n chunks of @bytes each at once; how many were taken. Fewer than @n: ask for
+ * the rest, one by one, unless *@shut: the window of this process is full.
+ */
+unsigned rnice_port_take_some(struct rnice_port *port, uint64_t bytes, unsigned n, uint64_t now,
+			      bool *shut);
+/*
  * @bytes left the NIC, where they had been since @since (0: not known); @ok false for errors and
  * flushes (they say nothing about the service rate). Also to write off bytes that are stuck: but
  * then never twice for the same bytes.
