@@ -31,7 +31,9 @@ struct chain {
 	bool recorded; /* all of it, or nothing */
 	int rooms;     /* of cq->room; only who has pump_lock takes any, so all are taken at once */
 	int work;      /* what shim.work changes by */
-	uint64_t left; /* bytes that it may still grow by */
+	int cut;       /* WRs of which this is the first of several pieces */
+	uint64_t bytes;
+	uint64_t left;	 /* bytes that it may still grow by */
 	uint64_t credit; /* taken at the port, for the next pieces */
 	bool shut;	 /* the port has no more */
 	bool force;
@@ -186,24 +188,25 @@ static void remember(const struct qp *q, const struct swr *w, struct cursor *cur
 	cur->loose_bytes = q->loose_bytes;
 }
 
+/* @c is the chunk behind the last one. */
 static void add_chunk(struct qp *q, struct swr *w, const struct chunk *c, struct chain *chain)
 {
 	struct ibv_send_wr *wr = &chain->wr[chain->n];
 
 	remember(q, w, &chain->before[chain->n]);
+	chain->cut += !c->last && !w->started;
 	plan_chunk(w, c->length, wr, q->chain_sges + (size_t)chain->n * sendq_sge_places(q));
-	wr->wr_id = q->id_base + q->ck_head;
+	wr->wr_id = q->id_base + q->ck_head++;
 	wr->send_flags &= ~(unsigned int)IBV_SEND_SIGNALED;
 	if (c->signaled)
 		wr->send_flags |= IBV_SEND_SIGNALED;
 	wr->next = NULL;
-	if (chain->n)
+	if (chain->n++)
 		wr[-1].next = wr;
-	chain->n++;
-	q->chunks[q->ck_head++ & q->ck_mask] = *c;
 	q->loose = c->signaled ? 0 : q->loose + 1;
 	q->loose_bytes = c->signaled ? 0 : q->loose_bytes + c->length;
 	q->wr_cut += c->last;
+	chain->bytes += c->length;
 	chain->rooms += c->room;
 	chain->work += c->signaled - c->last;
 }
@@ -213,7 +216,7 @@ static enum verdict build(struct qp *q, struct chain *chain)
 {
 	uint64_t max = rnice_port_chunk(q->ctx->dev->port), piece;
 	enum verdict v;
-	struct chunk c;
+	struct chunk *c;
 	struct swr *w;
 
 	while (chain->n < RNICE_CHAIN && chain->left) {
@@ -224,10 +227,11 @@ static enum verdict build(struct qp *q, struct chain *chain)
 			break;
 		chain->recorded = w->recorded;
 		piece = plan_piece(w, max);
-		v = admit(q, w, piece, chain, &c);
+		c = &q->chunks[q->ck_head & q->ck_mask];
+		v = admit(q, w, piece, chain, c);
 		if (v != MORE_TO_SEND)
 			return v;
-		add_chunk(q, w, &c, chain);
+		add_chunk(q, w, c, chain);
 		chain->left -= least(piece, chain->left);
 	}
 	return q->wr_cut == q->wr_head ? ALL_SENT : MORE_TO_SEND;
@@ -236,7 +240,7 @@ static enum verdict build(struct qp *q, struct chain *chain)
 /* ---- to the provider ---- */
 
 /* The provider refused chain->wr[from] and did not see the rest: as if they had never been cut. */
-static void take_back(struct qp *q, const struct chain *chain, int from, uint64_t now)
+static void take_back(struct qp *q, struct chain *chain, int from, uint64_t now)
 {
 	const struct cursor *cur = &chain->before[from];
 	struct returned r = {0};
@@ -254,6 +258,8 @@ static void take_back(struct qp *q, const struct chain *chain, int from, uint64_
 		w->sge_at = chain->before[i - 1].sge_at;
 		w->sge_off = chain->before[i - 1].sge_off;
 		w->started = chain->before[i - 1].started;
+		chain->bytes -= c->length;
+		chain->cut -= !c->last && !w->started;
 	}
 	q->wr_cut = cur->wr_cut;
 	q->loose = cur->loose;
@@ -269,24 +275,6 @@ static int index_of(const struct chain *chain, const struct ibv_send_wr *bad)
 		if (&chain->wr[i] == bad)
 			return i;
 	return chain->n; /* the provider took them all and still complained */
-}
-
-static void count(struct qp *q, const struct chain *chain, int posted)
-{
-	struct rnice_port *port = q->ctx->dev->port;
-	uint64_t bytes = 0, n = q->ck_head - (uint64_t)posted;
-	const struct chunk *c;
-	int i, cut = 0;
-
-	for (i = 0; i < posted; i++, n++) {
-		c = &q->chunks[n & q->ck_mask];
-		bytes += c->length;
-		cut += !c->last && !chain->before[i].started;
-	}
-	q->new_chunks += (uint32_t)posted;
-	q->new_queued -= (int64_t)bytes;
-	if (cut)
-		rnice_port_count(port, RNICE_CTR_CUT_WRS, cut);
 }
 
 /*
@@ -326,8 +314,10 @@ static enum verdict post_chain(struct qp *q, struct chain *chain, enum verdict v
 		    posted < chain->n)
 			fail_qp(q, err);
 	}
-	if (posted)
-		count(q, chain, posted);
+	q->new_chunks += (uint32_t)posted;
+	q->new_queued -= (int64_t)chain->bytes;
+	if (chain->cut)
+		rnice_port_count(q->ctx->dev->port, RNICE_CTR_CUT_WRS, chain->cut);
 	return v;
 }
 
@@ -346,6 +336,8 @@ static enum verdict issue(struct qp *q, uint64_t quantum, bool force, uint64_t n
 	chain.n = 0;
 	chain.rooms = 0;
 	chain.work = 0;
+	chain.cut = 0;
+	chain.bytes = 0;
 	chain.left = quantum;
 	chain.credit = 0;
 	chain.shut = false;
@@ -440,7 +432,8 @@ void qp_unlock_and_send(struct qp *q)
 	sendq_count_queued(q);
 	pthread_mutex_unlock(&q->lock);
 	if (sent) {
-		pump_asked(dev);
+		if (unlikely(atomic_load(&dev->again)))
+			pump_asked(dev);
 	} else {
 		dev_enlist(dev, q);
 		dev_pump(dev);
