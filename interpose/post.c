@@ -3,6 +3,7 @@
  * Where the program's sends come in. Bypass: count, and on to the provider. Managed: into the
  * software queue. Class auto moves a QP between the two by what it sends.
  */
+#include "interpose/fast.h"
 #include "interpose/shim.h"
 
 #include <errno.h>
@@ -30,6 +31,7 @@ COLD void post_sample(struct qp *q, uint64_t wr_id)
 	cq->sample_qpn = q->ibv->qp_num;
 	store_relaxed(&cq->sample_t0, now_ns());
 	atomic_store_explicit(&cq->slow, true, memory_order_release);
+	fast_suspend(fast_cqs, cq->ibv);
 	if (cq->ex)
 		cqex_watch(cq);
 }
@@ -46,10 +48,25 @@ COLD static void sample(struct qp *q, const struct ibv_send_wr *wr)
 		post_sample(q, last->wr_id);
 }
 
-COLD static int post_sampled(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+COLD static int post_sampled(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
+	struct qp *q = qp_near(ibv);
+
 	sample(q, wr);
 	uar_learn(q);
+	return q->real_post(ibv, wr, bad);
+}
+
+/* The first one, or its entry of fast.h is another's. */
+static int post_bypass(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	if (load_relaxed(&q->mode) == QP_NEW) {
+		uar_learn(q);
+		store_relaxed(&q->mode, QP_BYPASS);
+	}
+	fast_put(fast_qps, q->ibv, (void *)q->real_post, q->activity);
+	if (unlikely(count_post(q->activity)))
+		return post_sampled(q->ibv, wr, bad);
 	return q->real_post(q->ibv, wr, bad);
 }
 
@@ -279,7 +296,7 @@ static int post_auto(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **
 {
 	if (!post_stays_watched(q, wr))
 		return post_managed(q, wr, bad);
-	count_post(q);
+	count_post(q->activity);
 	return post_native(q, wr, bad);
 }
 
@@ -287,19 +304,14 @@ static int post_auto(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **
 static __attribute__((noinline)) int post_slow(struct ibv_qp *ibv, struct ibv_send_wr *wr,
 					       struct ibv_send_wr **bad)
 {
-	struct qp *q = qp_of(ibv);
+	struct qp *q = qp_near(ibv);
 	int err;
 
-	if (!q)
+	if (unlikely(!q))
 		return post_unknown(ibv, wr, bad);
+	if (load_relaxed(&q->mode) <= QP_NEW)
+		return post_bypass(q, wr, bad);
 	uar_learn(q);
-	if (load_relaxed(&q->mode) == QP_NEW)
-		store_relaxed(&q->mode, QP_BYPASS);
-	if (load_relaxed(&q->mode) == QP_BYPASS) {
-		if (count_post(q) % RNICE_SAMPLE_EVERY == 0)
-			sample(q, wr);
-		return q->real_post(ibv, wr, bad);
-	}
 	if (!wr) /* the provider knows what to say */
 		return q->real_post(ibv, wr, bad);
 	wr_enter(q);
@@ -310,11 +322,13 @@ static __attribute__((noinline)) int post_slow(struct ibv_qp *ibv, struct ibv_se
 
 int hook_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
-	struct qp *q = table_peek(&shim.qps, table_ptr_key(ibv));
+	const struct fast *f = fast_look(fast_qps, ibv);
+	int (*post)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
 
-	if (unlikely(!q || load_relaxed(&q->mode) != QP_BYPASS))
+	if (unlikely(!f))
 		return post_slow(ibv, wr, bad);
-	if (unlikely(count_post(q) % RNICE_SAMPLE_EVERY == 0))
-		return post_sampled(q, wr, bad);
-	return q->real_post(ibv, wr, bad);
+	if (unlikely(count_post(f->activity)))
+		return post_sampled(ibv, wr, bad);
+	post = f->fn;
+	return post(ibv, wr, bad);
 }

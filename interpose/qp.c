@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Queue pairs as they come: which of them are managed, and with which real queue depths. */
+#include "interpose/fast.h"
 #include "interpose/shim.h"
 
 #include <errno.h>
@@ -191,6 +192,7 @@ static bool finish(struct qp *q, struct ibv_qp *ibv, struct ibv_qp_cap *cap)
 
 	q->ibv = ibv;
 	q->qp_num = ibv->qp_num;
+	fast_del(fast_qps, ibv); /* of a QP just destroyed that had its address */
 	store_relaxed(&q->state, IBV_QPS_RESET);
 	if (equip(q, cap)) {
 		log_warn("QP 0x%x: out of memory; it runs unscheduled", ibv->qp_num);

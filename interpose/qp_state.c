@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What happens to queued work when a QP changes its state or goes away. */
+#include "interpose/fast.h"
 #include "interpose/shim.h"
 #include "interpose/uar.h"
 
@@ -180,6 +181,7 @@ static void bury(struct qp *q)
 
 void qp_abandon(struct qp *q)
 {
+	fast_del(fast_qps, q->ibv);
 	table_del(&shim.qps, table_ptr_key(q->ibv), q);
 	if (q->may_manage) {
 		retire(q, true);
@@ -210,6 +212,8 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ibv)
 	pthread_mutex_lock(&shim.registry);
 	uar_destroy_end(q, !err);
 	if (!err) {
+		if (qp_of(ibv) == q)
+			fast_del(fast_qps, ibv);
 		table_del(&shim.qps, table_ptr_key(ibv), q);
 		bury(q);
 		qp_forget(q);

@@ -378,6 +378,12 @@ static inline struct qp *qp_of(struct ibv_qp *ibv)
 {
 	return table_get(&shim.qps, table_ptr_key(ibv));
 }
+static inline struct qp *qp_near(const void *ibv) /* the same, inline as a rule */
+{
+	struct qp *q = table_peek(&shim.qps, table_ptr_key(ibv));
+
+	return likely(q != NULL) ? q : table_get(&shim.qps, table_ptr_key(ibv));
+}
 struct ibv_qp *hook_create_qp_ex(struct ibv_context *ibv, struct ibv_qp_init_attr_ex *attr);
 /* A QP that did not come in through ibv_create_qp(): counted as @why, never managed. */
 void qp_adopt(struct ibv_qp *ibv, const struct ibv_qp_init_attr *attr, enum rnice_uncontrolled why);
@@ -420,13 +426,25 @@ void post_refused(struct qp *q, const struct ibv_send_wr *wr);
 /* Room for one WR behind the queue and @more others: look whether the NIC is further. 0, ENOMEM. */
 int post_make_space(struct qp *q, uint32_t more);
 
-/* One writer at a time: threads that share a QP may lose a count, which only says "active". */
-static inline uint64_t count_post(struct qp *q)
+/*
+ * One writer at a time: threads that share a QP may lose a count, which only says "active". True
+ * for one post in RNICE_SAMPLE_EVERY.
+ */
+static inline bool count_post(uint64_t *activity)
 {
-	uint64_t n = __atomic_load_n(q->activity, __ATOMIC_RELAXED) + 1;
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+	bool sampled; /* half of the instructions that compilers make of the other one */
 
-	__atomic_store_n(q->activity, n, __ATOMIC_RELAXED);
-	return n;
+	__asm__ volatile("addq $1, %0\n\ttestb %2, %0"
+			 : "+m"(*activity), "=@ccz"(sampled)
+			 : "i"(RNICE_SAMPLE_EVERY - 1));
+	return sampled;
+#else
+	uint64_t n = __atomic_load_n(activity, __ATOMIC_RELAXED) + 1;
+
+	__atomic_store_n(activity, n, __ATOMIC_RELAXED);
+	return n % RNICE_SAMPLE_EVERY == 0;
+#endif
 }
 
 /* wr.c, wr_replay.c */

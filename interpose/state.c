@@ -3,6 +3,7 @@
  * The shim's start, at the first sign of verbs in a process: settings, segment, slot. Whatever
  * fails is said once, and the program runs on the plain path.
  */
+#include "interpose/fast.h"
 #include "interpose/shim.h"
 
 #include <stdlib.h>
@@ -82,7 +83,8 @@ static void child_after_fork(void)
 	shim.proc = NULL;
 	shim.devs = NULL;
 	wr_child();
-	table_forget(&shim.qps); /* inherited objects are native from here on */
+	fast_forget(); /* inherited objects are native from here on */
+	table_forget(&shim.qps);
 	table_forget(&shim.cqs);
 	table_forget(&shim.channels);
 	table_forget(&shim.devx);

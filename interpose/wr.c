@@ -20,13 +20,6 @@
 
 static struct wr_batch *all_batches; /* under registry */
 
-static inline struct qp *qp_near(struct ibv_qp_ex *x)
-{
-	struct qp *q = table_peek(&shim.qps, table_ptr_key(x));
-
-	return likely(q) ? q : qp_of(&x->qp_base);
-}
-
 /* ---- the region ---- */
 
 static void set_open(struct qp *q, bool open)
@@ -416,7 +409,7 @@ static int post_batch(struct qp *q)
 	struct wr_batch *b = q->batch;
 
 	if (shim.cfg.cls == RNICE_CLASS_AUTO && b->n && post_stays_watched(q, as_list(q))) {
-		count_post(q);
+		count_post(q->activity);
 		return replay_as_it_was(q);
 	}
 	if (is_plain(q))
@@ -450,7 +443,7 @@ static int count_wr_complete(struct ibv_qp_ex *x)
 	struct qp *q = qp_near(x);
 
 	/* The fields hold the last WR's values still. */
-	if (unlikely(count_post(q) % RNICE_SAMPLE_EVERY == 0) &&
+	if (unlikely(count_post(q->activity)) &&
 	    (q->all_signaled || x->wr_flags & IBV_SEND_SIGNALED))
 		post_sample(q, x->wr_id);
 	return q->batch->ops.wr_complete(x);

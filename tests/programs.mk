@@ -4,7 +4,7 @@
 LINK = $(Q)$(call say,LINK,$@) $(CC) $(FLAGS) -o $@ $(filter %.c %.o %.a,$^)
 
 # Unit tests: one Criterion program per tests/unit/test_*.c, linked with all that needs no NIC.
-UNIT_OBJ := $(call objects,$(CORE_SRC) interpose/plan.c interpose/table.c)
+UNIT_OBJ := $(call objects,$(CORE_SRC) interpose/fast.c interpose/plan.c interpose/table.c)
 UNIT     := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c))
 $(UNIT): $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(UNIT_OBJ)
 	$(LINK) -lcriterion -lpthread
