@@ -37,8 +37,8 @@ static inline struct fast *fast_at(struct fast *t, const void *p)
 }
 
 /*
- * F2 acquire, pairs with F1: if the key is @p, the rest of the entry is filled in. Compilers load an
- * atomic before they compare it; one instruction does both.
+ * F2 acquire, pairs with F1: if the key is @p, the rest of the entry is filled in. Compilers load
+ * an atomic before they compare it; one instruction does both.
  */
 static inline bool fast_is(const struct fast *f, const void *p)
 {

@@ -1,24 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "interpose/plan.h"
 
-bool plan_cuttable(enum ibv_qp_type type, enum ibv_wr_opcode opcode, bool cut_imm)
-{
-	if (type != IBV_QPT_RC && type != IBV_QPT_XRC_SEND)
-		return false;
-	return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_READ ||
-	       (opcode == IBV_WR_RDMA_WRITE_WITH_IMM && cut_imm);
-}
-
-uint64_t plan_length(const struct ibv_send_wr *wr)
-{
-	uint64_t sum = 0;
-	int i;
-
-	for (i = 0; i < wr->num_sge; i++)
-		sum += wr->sg_list[i].length;
-	return sum;
-}
-
 uint64_t plan_entry_rest(const struct swr *w)
 {
 	uint32_t at = w->sge_at, off = w->sge_off;

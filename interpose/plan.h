@@ -51,9 +51,24 @@ static inline void plan_start(struct swr *w, const struct ibv_send_wr *wr, struc
 	w->t0 = 0;
 }
 
-bool plan_cuttable(enum ibv_qp_type type, enum ibv_wr_opcode opcode, bool cut_imm);
+static inline bool plan_cuttable(enum ibv_qp_type type, enum ibv_wr_opcode opcode, bool cut_imm)
+{
+	if (type != IBV_QPT_RC && type != IBV_QPT_XRC_SEND)
+		return false;
+	return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_READ ||
+	       (opcode == IBV_WR_RDMA_WRITE_WITH_IMM && cut_imm);
+}
+
 /* Bytes that @wr moves. 64 bits: num_sge entries of up to 2^32 - 1 each. */
-uint64_t plan_length(const struct ibv_send_wr *wr);
+static inline uint64_t plan_length(const struct ibv_send_wr *wr)
+{
+	uint64_t sum = 0;
+	int i;
+
+	for (i = 0; i < wr->num_sge; i++)
+		sum += wr->sg_list[i].length;
+	return sum;
+}
 
 /* What is left of the entry that the next byte is in; there must be one. */
 uint64_t plan_entry_rest(const struct swr *w);

@@ -75,16 +75,6 @@ void sendq_free(struct qp *q)
 	q->chain_sges = NULL;
 }
 
-struct swr *sendq_slot(const struct qp *q, uint64_t n)
-{
-	return (struct swr *)(q->slots + (n & q->wr_mask) * q->stride);
-}
-
-struct ibv_sge *sendq_sges(struct swr *w)
-{
-	return (struct ibv_sge *)(w + 1);
-}
-
 char *sendq_payload(const struct qp *q, struct swr *w)
 {
 	return (char *)(w + 1) + slot_sge_bytes(q);

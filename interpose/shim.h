@@ -133,7 +133,7 @@ struct wc_more {
 };
 
 struct cq {
-	/* read on every poll */
+	/* read on every poll; of unmanaged CQs there is a copy in fast.h */
 	struct ibv_cq *ibv;
 	int (*real_poll)(struct ibv_cq *, int, struct ibv_wc *);
 	_Atomic bool slow;	 /* managed, or a timed send is under way */
@@ -205,7 +205,7 @@ struct returned {
 };
 
 struct qp {
-	/* read on every post */
+	/* read on every post; of bypass QPs there is a copy in fast.h */
 	struct ibv_qp *ibv;
 	int (*real_post)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
 	uint64_t *activity; /* in the segment; a plain counter with one writer at a time */
@@ -481,14 +481,20 @@ static inline void sendq_passed(struct qp *q)
 }
 int sendq_init(struct qp *q, const struct ibv_qp_cap *cap, uint32_t real_depth);
 void sendq_free(struct qp *q);
-struct swr *sendq_slot(const struct qp *q, uint64_t n);
+static inline struct swr *sendq_slot(const struct qp *q, uint64_t n)
+{
+	return (struct swr *)(q->slots + (n & q->wr_mask) * q->stride);
+}
 /* One at least: inline data of ibv_wr_* is described by an SGE, whatever max_sge is. */
 static inline size_t sendq_sge_places(const struct qp *q)
 {
 	return q->max_sge ? q->max_sge : 1;
 }
 int sendq_capture(struct qp *q, const struct ibv_send_wr *wr);
-struct ibv_sge *sendq_sges(struct swr *w);		/* at least one */
+static inline struct ibv_sge *sendq_sges(struct swr *w) /* at least one */
+{
+	return (struct ibv_sge *)(w + 1);
+}
 char *sendq_payload(const struct qp *q, struct swr *w); /* q->max_inline bytes */
 void sendq_commit(struct qp *q, uint32_t n); /* the @n slots behind the head are filled */
 /*
