@@ -220,7 +220,8 @@ static int poll_sampling(struct cq *cq, int n, struct ibv_wc *wc)
 	int i, got = cq->real_poll(cq->ibv, n, wc);
 
 	for (i = 0; i < got; i++)
-		if (wc[i].wr_id == cq->sample_wr_id && wc[i].qp_num == cq->sample_qpn &&
+		if (wc[i].wr_id == load_relaxed(&cq->sample_wr_id) &&
+		    wc[i].qp_num == load_relaxed(&cq->sample_qpn) &&
 		    !(wc[i].opcode & IBV_WC_RECV)) {
 			cq_sampled(cq, wc[i].status);
 			break;

@@ -323,8 +323,8 @@ static void look(struct cq *cq, struct ibv_cq_ex *p)
 	const struct ibv_cq_ex *own = &cq->ex->own;
 
 	if (load_relaxed(&cq->slow)) {
-		if (p->wr_id != cq->sample_wr_id ||
-		    (own->read_qp_num && own->read_qp_num(p) != cq->sample_qpn) ||
+		if (p->wr_id != load_relaxed(&cq->sample_wr_id) ||
+		    (own->read_qp_num && own->read_qp_num(p) != load_relaxed(&cq->sample_qpn)) ||
 		    own->read_opcode(p) & IBV_WC_RECV)
 			return;
 		cq_sampled(cq, p->status);

@@ -27,8 +27,8 @@ COLD void post_sample(struct qp *q, uint64_t wr_id)
 	if (!cq || cq->managed)
 		return;
 	store_relaxed(&cq->slow, false);
-	cq->sample_wr_id = wr_id;
-	cq->sample_qpn = q->ibv->qp_num;
+	store_relaxed(&cq->sample_wr_id, wr_id);
+	store_relaxed(&cq->sample_qpn, q->ibv->qp_num);
 	store_relaxed(&cq->sample_t0, now_ns());
 	atomic_store_explicit(&cq->slow, true, memory_order_release);
 	fast_suspend(fast_cqs, cq->ibv);

@@ -174,8 +174,8 @@ struct cq {
 
 	/* bypass sampling */
 	_Atomic uint64_t sample_t0;
-	uint64_t sample_wr_id;
-	uint32_t sample_qpn;
+	_Atomic uint64_t sample_wr_id; /* of the last poster that began one: they share the CQ */
+	_Atomic uint32_t sample_qpn;
 };
 
 enum qp_mode {
