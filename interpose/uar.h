@@ -45,7 +45,7 @@ struct uar_qp {
 	struct reg *reg;	  /* what it rings; NULL: not an mlx5 QP */
 	_Atomic uint64_t threads; /* seen to post */
 	_Atomic uint8_t maker;	  /* the number of the thread that made it */
-	uint32_t starts;	  /* of wr_start, to sample */
+	_Atomic uint32_t starts;  /* of wr_start, to sample; threads may lose a count */
 	_Atomic uint32_t sq, rq;
 	bool placed;		    /* in the plan's books */
 	struct ibv_pd *parent, *pd; /* created on; as the program knows it */

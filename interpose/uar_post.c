@@ -84,10 +84,13 @@ int uar_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr
 static void start(struct ibv_qp_ex *x)
 {
 	struct qp *q = placed(&x->qp_base);
+	uint32_t n;
 
 	if (q->uar.door)
 		spin_lock(&q->uar.sq);
-	if (unlikely(q->uar.starts++ % LOOK_EVERY == 0))
+	n = load_relaxed(&q->uar.starts);
+	store_relaxed(&q->uar.starts, n + 1);
+	if (unlikely(n % LOOK_EVERY == 0))
 		uar_learn(q);
 	q->uar.wr_start(x);
 }
