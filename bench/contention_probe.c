@@ -7,42 +7,26 @@
  * Between the QPs of two threads eleven idle ones are made, from the fifth on, so that libmlx5 by
  * itself puts all of them on one doorbell register.
  *
- * The NIC takes no part: the QPs are in SQD, where libmlx5 fills queues and rings doorbells and the
- * emulated NIC does nothing about it. A full queue is emptied by a RESET, which is not timed.
+ * The NIC takes no part (connect_unseen). A full queue is emptied by a RESET, which is not timed.
  */
+#include "bench/mlx5_util.h"
+
 #include <errno.h>
-#include <infiniband/verbs.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define MAX_THREADS 16
 #define DEPTH 4096
 #define DRIVER_PRIVATE 4
 #define DRIVER_SHARED 12
 
-static struct ibv_context *ctx;
-static struct ibv_pd *pd;
+static struct device dev;
 static struct ibv_cq *cq;
 static pthread_barrier_t barrier;
 static long rounds;
-
-static void die(const char *what)
-{
-	fprintf(stderr, "contention_probe: %s\n", what);
-	exit(1);
-}
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static struct ibv_qp *make_qp(unsigned depth)
 {
@@ -56,43 +40,11 @@ static struct ibv_qp *make_qp(unsigned depth)
 			.max_recv_sge = 1,
 			.max_inline_data = 8},
 	};
-	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+	struct ibv_qp *qp = ibv_create_qp(dev.pd, &attr);
 
 	if (!qp)
 		die("cannot create a QP");
 	return qp;
-}
-
-static void move(struct ibv_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_state state, int mask)
-{
-	attr->qp_state = state;
-	if (ibv_modify_qp(qp, attr, mask | IBV_QP_STATE))
-		die("cannot modify a QP");
-}
-
-/* An empty queue that the NIC does not look at. */
-static void empty(struct ibv_qp *qp)
-{
-	struct ibv_qp_attr attr = {.port_num = 1,
-				   .path_mtu = IBV_MTU_1024,
-				   .dest_qp_num = qp->qp_num,
-				   .max_dest_rd_atomic = 1,
-				   .max_rd_atomic = 1,
-				   .timeout = 14,
-				   .min_rnr_timer = 12,
-				   .ah_attr = {.is_global = 1, .port_num = 1}};
-
-	if (ibv_query_gid(ctx, 1, 0, &attr.ah_attr.grh.dgid))
-		die("no GID");
-	move(qp, &attr, IBV_QPS_RESET, 0);
-	move(qp, &attr, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-	move(qp, &attr, IBV_QPS_RTR,
-	     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-		     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	move(qp, &attr, IBV_QPS_RTS,
-	     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-		     IBV_QP_MAX_QP_RD_ATOMIC);
-	move(qp, &attr, IBV_QPS_SQD, 0);
 }
 
 static void fill(struct ibv_qp *qp)
@@ -137,7 +89,7 @@ static void *run(void *arg)
 	struct hammer *h = arg;
 
 	for (long r = 0; r < rounds; r++) {
-		empty(h->qp);
+		connect_unseen(h->qp);
 		h->ready = now();
 		pthread_barrier_wait(&barrier);
 		fill(h->qp);
@@ -148,24 +100,16 @@ static void *run(void *arg)
 	return NULL;
 }
 
-static void open_device(void)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	ctx = list && list[0] ? ibv_open_device(list[0]) : NULL;
-	pd = ctx ? ibv_alloc_pd(ctx) : NULL;
-	cq = pd ? ibv_create_cq(ctx, 16, NULL, NULL, 0) : NULL;
-	if (!cq)
-		die("no device");
-}
-
 int main(int argc, char **argv)
 {
 	threads = argc == 3 ? strtol(argv[1], NULL, 10) : 0;
 	if (threads < 1 || threads > MAX_THREADS)
 		die("usage: contention_probe THREADS(1..16) ROUNDS");
 	rounds = strtol(argv[2], NULL, 10);
-	open_device();
+	dev = open_device();
+	cq = ibv_create_cq(dev.ctx, 16, NULL, NULL, 0);
+	if (!cq)
+		die("no CQ");
 	pthread_barrier_init(&barrier, NULL, (unsigned)threads);
 	for (int i = 0; i < DRIVER_PRIVATE; i++)
 		make_qp(1);

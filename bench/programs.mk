@@ -13,8 +13,9 @@ $(NULLVERBS): $(BUILD)/bench/nullverbs.o bench/nullverbs.map
 $(PROBE): $(BUILD)/bench/overhead_probe.o $(NULLVERBS)
 	$(Q)$(call say,LINK,$@) $(CC) $(FLAGS) -o $@ $^
 
-CONTENTION := $(BUILD)/bench/contention_probe
-$(CONTENTION): $(BUILD)/bench/contention_probe.o
+# On the emulated ConnectX.
+MLX5_PROBES := $(BUILD)/bench/contention_probe $(BUILD)/bench/mlx5_probe
+$(MLX5_PROBES): %: %.o $(BUILD)/bench/mlx5_util.o
 	$(LINK) -libverbs -lpthread
 
-bench-programs: $(NULLVERBS) $(PROBE) $(CONTENTION) $(EMU)
+bench-programs: $(NULLVERBS) $(PROBE) $(MLX5_PROBES) $(EMU)
