@@ -17,7 +17,7 @@ static uint32_t held_natively(const struct cq *cq)
 
 	for (at = cq->head; at != cq->tail; at++) {
 		wc = &cq->ring[at & cq->mask];
-		if (wc->status == IBV_WC_SUCCESS && wc->opcode & IBV_WC_RECV)
+		if (wc->status == IBV_WC_SUCCESS && (wc->opcode & IBV_WC_RECV)) /* else undefined */
 			recvs++;
 		else
 			sends++;

@@ -3,14 +3,15 @@
 
 #define CLAIMED 1u /* by somebody who fills it in */
 
-struct fast fast_qps[1 << FAST_BITS], fast_cqs[1 << FAST_BITS];
+struct fast fast_qps[1 << FAST_BITS] __attribute__((aligned(64))); /* two entries a line */
+struct fast fast_cqs[1 << FAST_BITS] __attribute__((aligned(64)));
 
 static uint64_t key_of(const void *p)
 {
 	return (uint64_t)(uintptr_t)p;
 }
 
-void fast_put(struct fast *t, const void *p, void *fn, uint64_t *activity)
+void fast_put(struct fast *t, const void *p, struct fast what)
 {
 	struct fast *f = fast_at(t, p);
 	uint64_t key = atomic_load_explicit(&f->key, memory_order_relaxed);
@@ -21,8 +22,9 @@ void fast_put(struct fast *t, const void *p, void *fn, uint64_t *activity)
 	}
 	if (key || !atomic_compare_exchange_strong(&f->key, &key, CLAIMED))
 		return;
-	f->fn = fn;
-	f->activity = activity;
+	f->fn = what.fn;
+	f->activity = what.activity;
+	f->complete = what.complete;
 	atomic_store_explicit(&f->key, key_of(p), memory_order_release); /* F1 */
 }
 

@@ -22,10 +22,11 @@
 #define FAST_BITS 10
 
 struct fast {
-	_Atomic uint64_t key; /* the address; 0: free; odd: not now */
-	void *fn;	      /* the provider's post_send or poll_cq */
-	uint64_t *activity;   /* of a QP */
-	uint64_t spare;
+	/* The address; 0: free; 1: being filled in; the address | 1: suspended. */
+	_Atomic uint64_t key;
+	void *fn;	    /* the provider's post_send or poll_cq */
+	uint64_t *activity; /* of a QP */
+	void *complete;	    /* of a QP made for ibv_wr_*: the provider's wr_complete */
 };
 
 extern struct fast fast_qps[1 << FAST_BITS], fast_cqs[1 << FAST_BITS];
@@ -60,8 +61,8 @@ static inline const struct fast *fast_look(struct fast *t, const void *p)
 	return __builtin_expect(fast_is(f, p), 1) ? f : NULL;
 }
 
-void fast_put(struct fast *t, const void *p, void *fn, uint64_t *activity);
-void fast_suspend(struct fast *t, const void *p); /* until it is put again */
+void fast_put(struct fast *t, const void *p, struct fast what); /* its key does not count */
+void fast_suspend(struct fast *t, const void *p);		/* until it is put again */
 void fast_del(struct fast *t, const void *p);
 void fast_forget(void); /* everything */
 

@@ -4,7 +4,7 @@
  * software queue. Class auto moves a QP between the two by what it sends.
  */
 #include "interpose/fast.h"
-#include "interpose/shim.h"
+#include "interpose/wr.h"
 
 #include <errno.h>
 
@@ -57,15 +57,22 @@ COLD static int post_sampled(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct 
 	return q->real_post(ibv, wr, bad);
 }
 
-/* The first one, or its entry of fast.h is another's. */
-static int post_bypass(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+bool post_first(struct qp *q)
 {
 	if (load_relaxed(&q->mode) == QP_NEW) {
 		uar_learn(q);
 		store_relaxed(&q->mode, QP_BYPASS);
 	}
-	fast_put(fast_qps, q->ibv, (void *)q->real_post, q->activity);
-	if (unlikely(count_post(q->activity)))
+	fast_put(fast_qps, q->ibv,
+		 (struct fast){.fn = (void *)q->real_post,
+			       .activity = q->activity,
+			       .complete = q->batch ? (void *)q->batch->ops.wr_complete : NULL});
+	return count_post(q->activity);
+}
+
+static int post_bypass(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	if (unlikely(post_first(q)))
 		return post_sampled(q->ibv, wr, bad);
 	return q->real_post(q->ibv, wr, bad);
 }

@@ -38,9 +38,9 @@ int sendq_init(struct qp *q, const struct ibv_qp_cap *cap, uint32_t real_depth)
 {
 	uint32_t wrs = pow2_at_least(q->max_wr ? q->max_wr : 1);
 	uint32_t cks = pow2_at_least(real_depth ? real_depth : 1);
-	/* More were posted when the provider has polled some that were not sorted yet. */
+	/* The provider frees a place when it is polled, we when we sort: a batch may lie between.
+	 */
 	uint32_t nats = pow2_at_least(real_depth + RNICE_POLL_BATCH);
-
 	bool counts = q->batch || q->hide_depth;
 
 	q->max_sge = cap->max_send_sge;

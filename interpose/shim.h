@@ -66,7 +66,7 @@
 /* Chunks that go to the NIC with one doorbell. */
 #define RNICE_CHAIN 16
 /* One send in this many is timed. */
-#define RNICE_SAMPLE_EVERY 64
+#define RNICE_SAMPLE_EVERY 64 /* count_post() masks: a power of two, 256 at most */
 
 struct ctx;
 struct cq;
@@ -167,7 +167,7 @@ struct cq {
 	struct cq *ev_next;
 	uint32_t ev_pending; /* made, not fetched */
 	uint64_t ev_fetched, ev_acked;
-	_Atomic bool app_armed; /* cq->lock held, it may be read without ch->lock */
+	_Atomic bool app_armed; /* written under ch->lock; channel_seen() reads it without */
 	bool app_solicited;
 	bool seen_since_arm;
 	bool muted; /* is being destroyed: no more events */
@@ -254,7 +254,7 @@ struct qp {
 	uint64_t nat_head, nat_done, sig_head, sig_done;
 	uint64_t *nat_upto;
 	uint32_t nat_mask;
-	uint64_t nat_at;     /* chunk that follows the last of any QP's; 0: there was none */
+	uint64_t nat_at;     /* 1 + the number of the chunk behind the last of them; 0: none */
 	_Atomic bool dying;  /* being destroyed: nothing is posted; written under registry */
 	struct qp *cq_next;  /* in scq->qps, under scq->lock */
 	struct qp *ctx_next; /* in ctx->qps, under registry */
@@ -277,7 +277,7 @@ struct shim {
 	pthread_mutex_t registry;
 	struct cq *all_cqs;
 	struct channel *all_channels;
-	struct dev *devs;
+	_Atomic(struct dev *) devs; /* grows only; read without a lock */
 	_Atomic int64_t work; /* managed WRs still to be cut, and signaled chunks in the NIC */
 };
 
@@ -425,6 +425,9 @@ void post_past_queue(struct qp *q, const struct ibv_send_wr *wr);
 void post_refused(struct qp *q, const struct ibv_send_wr *wr);
 /* Room for one WR behind the queue and @more others: look whether the NIC is further. 0, ENOMEM. */
 int post_make_space(struct qp *q, uint32_t more);
+
+/* The first post of a bypass QP, or its entry of fast.h is another's: counted; true: a sample. */
+bool post_first(struct qp *q);
 
 /*
  * One writer at a time: threads that share a QP may lose a count, which only says "active". True

@@ -146,6 +146,6 @@ struct dev *shim_dev(const char *name)
 		return NULL;
 	}
 	d->next = shim.devs;
-	shim.devs = d;
+	atomic_store(&shim.devs, d); /* filled in: whoever sees it may use it */
 	return d;
 }

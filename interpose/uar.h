@@ -92,7 +92,10 @@ void uar_child(void); /* after fork */
 void uar_lock_sends(struct qp *q);
 void uar_unlock_sends(struct qp *q);
 void uar_learn(struct qp *q); /* this thread posts to it; cheap when known */
-void uar_ignore_me(void);     /* this thread is not one of the program's */
+/* Its wr_start as before, of a QP without a door: who posts is seen elsewhere, or is nobody's
+ * business. */
+void uar_unpatch_wr(struct qp *q);
+void uar_ignore_me(void); /* this thread is not one of the program's */
 
 #pragma GCC visibility pop
 

@@ -58,7 +58,6 @@ extern struct table uar_placed; /* QPs whose locks or wr_ pointers are ours */
 int uar_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int uar_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 void uar_patch_wr(struct qp *q);
-void uar_unpatch_wr(struct qp *q); /* of a QP without a door */
 
 /* uar_seen.c; registry held unless said otherwise */
 unsigned uar_thread(void); /* this thread's number; any time */

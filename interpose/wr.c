@@ -9,6 +9,9 @@
  */
 #include "interpose/wr.h"
 
+#include "interpose/fast.h"
+#include "interpose/uar.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -438,15 +441,35 @@ static int hook_wr_complete(struct ibv_qp_ex *x)
 
 /* ---- QPs that are not managed: one count per batch ---- */
 
-static int count_wr_complete(struct ibv_qp_ex *x)
+COLD static int sample_wr_complete(struct ibv_qp_ex *x)
 {
 	struct qp *q = qp_near(x);
 
 	/* The fields hold the last WR's values still. */
-	if (unlikely(count_post(q->activity)) &&
-	    (q->all_signaled || x->wr_flags & IBV_SEND_SIGNALED))
+	if (q->all_signaled || x->wr_flags & IBV_SEND_SIGNALED)
 		post_sample(q, x->wr_id);
+	uar_learn(q);
 	return q->batch->ops.wr_complete(x);
+}
+
+static __attribute__((noinline)) int first_wr_complete(struct ibv_qp_ex *x)
+{
+	struct qp *q = qp_near(x);
+
+	return post_first(q) ? sample_wr_complete(x) : q->batch->ops.wr_complete(x);
+}
+
+static int count_wr_complete(struct ibv_qp_ex *x)
+{
+	const struct fast *f = fast_look(fast_qps, x);
+	int (*complete)(struct ibv_qp_ex *);
+
+	if (unlikely(!f))
+		return first_wr_complete(x);
+	if (unlikely(count_post(f->activity)))
+		return sample_wr_complete(x);
+	complete = f->complete;
+	return complete(x);
 }
 
 /* ---- life ---- */
@@ -480,6 +503,7 @@ void wr_patch(struct qp *q)
 #define PATCH_SAME(f) PATCH(f, hook_##f)
 	if (!b->managed) {
 		PATCH(wr_complete, count_wr_complete);
+		fast_del(fast_qps, q->ibv); /* it has the one from before */
 	} else {
 		WR_FUNCTIONS(PATCH_SAME)
 		if (b->send_ops & IBV_QP_EX_WITH_ATOMIC_WRITE)
@@ -512,6 +536,8 @@ void wr_attach(struct qp *q)
 		return; /* nobody asks how often it posts */
 	b->x = x;
 	wr_patch(q);
+	if (!b->managed && !q->uar.door)
+		uar_unpatch_wr(q); /* who posts is seen by wr_complete */
 	b->next = all_batches;
 	b->link = &all_batches;
 	if (b->next)

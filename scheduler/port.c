@@ -423,9 +423,10 @@ static unsigned admit(struct rnice_port *port, uint64_t bytes, unsigned n, uint6
 		*shut = false;
 	}
 	if (unlikely(load_relaxed(&port->dev->rules.paced)))
-		keep_pace(port, bytes, now);
-	if (unlikely(o.rivals) && bytes > load_relaxed(&port->dev->rules.total) / (o.rivals + 1))
-		pay_back(port, bytes, now);
+		keep_pace(port, n * bytes, now); /* it may have begun since at_once() */
+	if (unlikely(o.rivals) &&
+	    n * bytes > load_relaxed(&port->dev->rules.total) / (o.rivals + 1))
+		pay_back(port, n * bytes, now);
 	return n;
 }
 

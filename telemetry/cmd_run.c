@@ -64,7 +64,10 @@ static Elf32_Ehdr head_of(const char *path)
 	return head;
 }
 
-/* The dynamic linker would only grumble, and run the program without. */
+/*
+ * A text, or a library of another machine: the dynamic linker would only grumble, and run the
+ * program without.
+ */
 static bool is_library(const char *path)
 {
 	Elf32_Ehdr file = head_of(path), self = head_of("/proc/self/exe");

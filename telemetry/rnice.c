@@ -31,6 +31,11 @@ static int version(void)
 
 static int dispatch(int argc, char *const argv[])
 {
+	if (argc > 2 && strcmp(argv[1], "help") == 0) {
+		char *const what[] = {argv[0], argv[2], (char[]){"--help"}, NULL};
+
+		return dispatch(3, what);
+	}
 	if (argc < 2) {
 		fprintf(stderr, "rnice: no command given; see rnice --help\n");
 		return STATUS_USAGE;

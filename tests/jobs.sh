@@ -61,7 +61,7 @@ listens() {
 	return 1
 }
 
-# free_port: a TCP port that no other job has, and nobody else.
+# free_port: a TCP port that no other job of this suite has, and nobody listens at.
 echo $((20000 + RANDOM % 8000)) >"$work/port"
 free_port() {
 	local port
