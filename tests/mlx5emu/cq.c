@@ -152,9 +152,9 @@ static int resize(struct emu_cq *cq, uint64_t buf, uint32_t entries)
 	struct emu_cqe e = {.opcode = MLX5_CQE_RESIZE_CQ};
 	uint32_t ci;
 
-	if (mem_read(cq->h.proc, cq->dbrec, &ci, sizeof(ci)))
+	if (mem_record(cq->h.proc, cq->dbrec, &ci))
 		return EFAULT;
-	ci = be32toh(ci) & 0xffffff;
+	ci &= 0xffffff;
 	if (((cq->pi - ci) & 0xffffff) >= entries)
 		return EINVAL;
 	cqe_write(cq, &e);

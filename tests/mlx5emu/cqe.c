@@ -39,9 +39,9 @@ static bool ring_full(struct emu_cq *cq)
 
 	if (((cq->pi - cq->ci_cache) & 0xffffff) < cq->ncqe)
 		return false;
-	if (mem_read(cq->h.proc, cq->dbrec, &ci, sizeof(ci)))
+	if (mem_record(cq->h.proc, cq->dbrec, &ci))
 		return true;
-	ci = be32toh(ci) & 0xffffff;
+	ci &= 0xffffff;
 	if (ci != cq->ci_cache)
 		cq->resizes = 0;
 	cq->ci_cache = ci;

@@ -460,6 +460,7 @@ void mr_put(struct emu_mr *mr);
 int mw_bind(struct emu_qp *qp, const uint8_t *w, uint32_t ds);
 int mw_invalidate(uint32_t key, uint32_t proc, uint32_t pd, uint32_t qpn);
 int mem_read(uint32_t proc, uint64_t addr, void *buf, size_t len);
+int mem_record(uint32_t proc, uint64_t addr, uint32_t *value); /* of a doorbell record, untorn */
 int mem_write(uint32_t proc, uint64_t addr, const void *buf, size_t len);
 int mem_push(uint32_t proc, const struct iovec *to, int nto, const struct iovec *from, int nfrom);
 int mem_pull(uint32_t proc, const struct iovec *from, int nfrom, const struct iovec *to, int nto);

@@ -120,6 +120,29 @@ int mem_read(uint32_t proc, uint64_t addr, void *buf, size_t len)
 	return mem_pull(proc, &from, 1, &to, 1);
 }
 
+/*
+ * A record read byte by byte while the program writes 0x0a00 over 0x09ff can be 0x0900, and a CQ looks
+ * as if it had overrun. How the kernel copies four bytes of another process, it does not promise: what
+ * was read twice the same was there.
+ */
+int mem_record(uint32_t proc, uint64_t addr, uint32_t *value)
+{
+	uint32_t word, again;
+	int err;
+
+	if ((int)proc == self.proc) {
+		*value = be32toh(*(volatile uint32_t *)(uintptr_t)addr);
+		return 0;
+	}
+	err = mem_read(proc, addr, &word, sizeof(word));
+	do {
+		again = word;
+		err = err ? err : mem_read(proc, addr, &word, sizeof(word));
+	} while (!err && word != again);
+	*value = be32toh(word);
+	return err;
+}
+
 int mem_write(uint32_t proc, uint64_t addr, const void *buf, size_t len)
 {
 	struct iovec to = {.iov_base = (void *)(uintptr_t)addr, .iov_len = len};

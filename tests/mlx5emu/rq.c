@@ -77,9 +77,9 @@ static bool rq_take(struct emu_qp *qp)
 	if (!qp->rq_cnt)
 		return false;
 	if (rx->pi == rx->ci) {
-		if (mem_read(qp->h.proc, qp->dbrec, &db, sizeof(db)))
+		if (mem_record(qp->h.proc, qp->dbrec, &db))
 			return false;
-		rx->pi = be32toh(db);
+		rx->pi = db;
 		if (rx->pi == rx->ci)
 			return false;
 	}

@@ -227,9 +227,9 @@ static bool posts_left(struct emu_srq *srq)
 
 	if (srq->pi != srq->ci)
 		return true;
-	if (mem_read(srq->h.proc, srq->dbrec, &db, sizeof(db)))
+	if (mem_record(srq->h.proc, srq->dbrec, &db))
 		return false;
-	srq->pi = be32toh(db);
+	srq->pi = db;
 	return srq->pi != srq->ci;
 }
 
@@ -243,8 +243,8 @@ bool srq_take(struct emu_srq *srq, struct emu_rx *rx)
 
 	if (!posts_left(srq))
 		return false;
-	if (srq->limit && !mem_read(srq->h.proc, srq->dbrec, &db, sizeof(db)))
-		srq->pi = be32toh(db);
+	if (srq->limit && !mem_record(srq->h.proc, srq->dbrec, &db))
+		srq->pi = db;
 	if (mem_read(srq->h.proc, srq->buf + (uint64_t)srq->head * srq->stride, &w,
 		     srq->stride < sizeof(w) ? srq->stride : sizeof(w)))
 		return false;
