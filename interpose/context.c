@@ -69,6 +69,7 @@ static struct ctx *new_ctx(struct ibv_context *ibv)
 	if (!c)
 		return NULL;
 	c->ibv = ibv;
+	c->forks = shim.forks;
 	c->provider = provider_of(ibv);
 	table_forget(&c->qpns);
 	c->dev = shim_dev(ibv->device->name);
@@ -101,13 +102,18 @@ struct ctx *ctx_attach(struct ibv_context *ibv)
 	return c;
 }
 
-/* Objects that the program did not destroy go with their context. registry held */
+/*
+ * Objects that the program did not destroy go with their context. Those that were there at a fork
+ * are the parent's, with its bytes in the NIC and its records in the segment. registry held
+ */
 static void abandon_objects(struct ctx *c)
 {
-	while (c->qps)
-		qp_abandon(c->qps);
-	while (c->cqs)
-		cq_abandon(c->cqs);
+	if (c->forks == shim.forks) {
+		while (c->qps)
+			qp_abandon(c->qps);
+		while (c->cqs)
+			cq_abandon(c->cqs);
+	}
 	channel_close_hidden(c);
 }
 
@@ -118,7 +124,8 @@ static int close_ctx(struct ctx *c)
 	pthread_mutex_lock(&shim.registry);
 	abandon_objects(c);
 	unpatch(c);
-	uar_detach(c);
+	if (c->forks == shim.forks)
+		uar_detach(c);
 	table_del(&shim.ctxs, table_ptr_key(ibv), c);
 	pthread_mutex_unlock(&shim.registry);
 	table_free(&c->qpns);

@@ -101,8 +101,9 @@ struct ctx {
 	struct ibv_comp_channel *hidden_made;
 	struct channel *hidden; /* for CQs that the program created without a channel */
 	struct qp *qps;
-	struct cq *cqs;	 /* both under registry */
-	struct uar *uar; /* NULL: not mlx5 */
+	struct cq *cqs;	    /* both under registry */
+	struct uar *uar;    /* NULL: not mlx5 */
+	unsigned int forks; /* shim.forks when it was opened */
 	int max_cqe;
 };
 
@@ -278,6 +279,7 @@ struct shim {
 	struct cq *all_cqs;
 	struct channel *all_channels;
 	_Atomic(struct dev *) devs; /* grows only; read without a lock */
+	unsigned int forks;	    /* between the first process and this one */
 	_Atomic int64_t work; /* managed WRs still to be cut, and signaled chunks in the NIC */
 };
 

@@ -79,6 +79,7 @@ static void child_after_fork(void)
 	pthread_mutex_init(&start_lock, NULL);
 	progress_child();
 	uar_child();
+	shim.forks++;
 	shim.seg = NULL;
 	shim.proc = NULL;
 	shim.devs = NULL;

@@ -86,6 +86,17 @@ static void child_works(void)
 	exit(0);
 }
 
+/* As a program may that wants to keep nothing of its parent's open. */
+static struct ibv_context *inherited[2];
+
+static void child_closes(void)
+{
+	for (int i = 0; i < 2; i++)
+		vu_check(!ibv_close_device(inherited[i]), "close_device: %s", strerror(errno));
+	own_work();
+	exit(0);
+}
+
 static void child_execs(void)
 {
 	execl(self, self, "--work", "--dev", vu.dev, "--peer-dev", vu.peer_dev, NULL);
@@ -132,6 +143,12 @@ static void end_child(pid_t pid, const char *what)
 
 /* ---- cases ---- */
 
+static void inherit(const struct vu_pair *p)
+{
+	for (int i = 0; i < 2; i++)
+		inherited[i] = p->dev[i].ctx;
+}
+
 /* The child comes while the parent's QP is idle, and lives while it works. */
 static void idle_parent(const char *what, void (*child)(void))
 {
@@ -140,6 +157,7 @@ static void idle_parent(const char *what, void (*child)(void))
 
 	vu_at(what);
 	open_pair(&p);
+	inherit(&p);
 	work(&p, 2);
 	pid = start_child(child);
 	work(&p, 4);
@@ -157,6 +175,7 @@ static void busy_parent(const char *what, void (*child)(void))
 
 	vu_at(what);
 	open_pair(&p);
+	inherit(&p);
 	post_many(&p, 0, DEPTH);
 	pid = start_child(child);
 	finish_many(&p, 0, DEPTH);
@@ -207,11 +226,13 @@ int main(int argc, char **argv)
 	idle_parent("child exits", child_exits);
 	idle_parent("child works", child_works);
 	idle_parent("child execs", child_execs);
+	idle_parent("child closes", child_closes);
 	busy_parent("child _exits, busy parent", child_leaves_at_once);
 	busy_parent("child exits, busy parent", child_exits);
 	busy_parent("child works, busy parent", child_works);
 	busy_parent("child execs, busy parent", child_execs);
+	busy_parent("child closes, busy parent", child_closes);
 	busy_parent("grandchild works, busy parent", child_forks);
 	spawned();
-	return vu_pass("11 cases%s", init ? " with ibv_fork_init" : "");
+	return vu_pass("13 cases%s", init ? " with ibv_fork_init" : "");
 }
