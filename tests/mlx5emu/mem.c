@@ -121,9 +121,9 @@ int mem_read(uint32_t proc, uint64_t addr, void *buf, size_t len)
 }
 
 /*
- * A record read byte by byte while the program writes 0x0a00 over 0x09ff can be 0x0900, and a CQ looks
- * as if it had overrun. How the kernel copies four bytes of another process, it does not promise: what
- * was read twice the same was there.
+ * A record read byte by byte while the program writes 0x0a00 over 0x09ff can be 0x0900, and a CQ
+ * looks as if it had overrun. How the kernel copies four bytes of another process, it does not
+ * promise: what was read twice the same was there.
  */
 int mem_record(uint32_t proc, uint64_t addr, uint32_t *value)
 {
