@@ -247,17 +247,10 @@ static int poll_managed(struct cq *cq, int n, struct ibv_wc *wc)
 	return got;
 }
 
-static inline struct cq *cq_near(const struct ibv_cq *ibv)
-{
-	struct cq *cq = table_peek(&shim.cqs, table_ptr_key(ibv));
-
-	return likely(cq != NULL) ? cq : table_get(&shim.cqs, table_ptr_key(ibv));
-}
-
 /* Everything but an unmanaged CQ found at first sight with no timed send under way. */
 static __attribute__((noinline)) int poll_slow(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 {
-	struct cq *cq = cq_near(ibv);
+	struct cq *cq = table_near(&shim.cqs, table_ptr_key(ibv));
 
 	if (!cq)
 		return ctx_of(ibv->context)->ops.poll_cq(ibv, n, wc);

@@ -43,9 +43,7 @@ struct cq_ex {
 
 static struct cq *cq_of_ex(struct ibv_cq_ex *p)
 {
-	struct cq *cq = table_peek(&shim.cqs, table_ptr_key(p));
-
-	return likely(cq) ? cq : table_get(&shim.cqs, table_ptr_key(p));
+	return table_near(&shim.cqs, table_ptr_key(p));
 }
 
 static struct cq_ex *ex_of(struct ibv_cq_ex *p)

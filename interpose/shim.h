@@ -382,9 +382,7 @@ static inline struct qp *qp_of(struct ibv_qp *ibv)
 }
 static inline struct qp *qp_near(const void *ibv) /* the same, inline as a rule */
 {
-	struct qp *q = table_peek(&shim.qps, table_ptr_key(ibv));
-
-	return likely(q != NULL) ? q : table_get(&shim.qps, table_ptr_key(ibv));
+	return table_near(&shim.qps, table_ptr_key(ibv));
 }
 struct ibv_qp *hook_create_qp_ex(struct ibv_context *ibv, struct ibv_qp_init_attr_ex *attr);
 /* A QP that did not come in through ibv_create_qp(): counted as @why, never managed. */

@@ -64,6 +64,8 @@ static inline uint64_t table_qpn_key(uint32_t qp_num)
 	return ((uint64_t)qp_num << 8) | 2;
 }
 
+void *table_get(struct table *t, uint64_t key); /* NULL: not there */
+
 /* table_get() for the hot paths: only the first probe. NULL says nothing; ask table_get() then. */
 static inline void *table_peek(struct table *t, uint64_t key)
 {
@@ -78,7 +80,13 @@ static inline void *table_peek(struct table *t, uint64_t key)
 	return atomic_load_explicit(&e->val, memory_order_relaxed);
 }
 
-void *table_get(struct table *t, uint64_t key); /* NULL: not there */
+/* table_get(), the first probe of it inline. */
+static inline void *table_near(struct table *t, uint64_t key)
+{
+	void *val = table_peek(t, key);
+
+	return __builtin_expect(val != NULL, 1) ? val : table_get(t, key);
+}
 
 /* 0 or ENOMEM. A key that is already there gets the new value. */
 int table_put(struct table *t, uint64_t key, void *val);

@@ -31,9 +31,7 @@ static inline void touch(struct door *d)
 /* NULL: not of ours. */
 static inline struct qp *placed(struct ibv_qp *ibv)
 {
-	struct qp *q = table_peek(&uar_placed, table_ptr_key(ibv));
-
-	return likely(q != NULL) ? q : table_get(&uar_placed, table_ptr_key(ibv));
+	return table_near(&uar_placed, table_ptr_key(ibv));
 }
 
 void uar_lock_sends(struct qp *q)
