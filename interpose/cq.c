@@ -119,7 +119,7 @@ static void flush_failed(struct cq *cq)
 
 static void sort_wcs(struct cq *cq, const struct ibv_wc *wc, int n)
 {
-	struct run run = {.cq = cq, .now = now_ns()};
+	struct run run = {.cq = cq, .now = dev_now(cq->ctx->dev)};
 	int i;
 
 	for (i = 0; i < n; i++)

@@ -134,7 +134,7 @@ int cqex_drain(struct cq *cq, bool now)
 
 	n = cq->ex->open ? take_aside(cq, wc, more, now) : take(cq, wc, more);
 	if (n > 0)
-		run.now = now_ns();
+		run.now = dev_now(cq->ctx->dev);
 	for (i = 0; i < n; i++) {
 		cq->ex->newest = more[i];
 		complete_wc(&run, &wc[i]);

@@ -30,7 +30,7 @@ struct chain {
 	int n;
 	bool recorded; /* all of it, or nothing */
 	int rooms;     /* of cq->room; only who has pump_lock takes any, so all are taken at once */
-	int work;      /* what shim.work changes by */
+	int work;      /* what q->work changes by */
 	int cut;       /* WRs of which this is the first of several pieces */
 	uint64_t bytes;
 	uint64_t left;	 /* bytes that it may still grow by */
@@ -146,6 +146,16 @@ static bool take(struct qp *q, const struct swr *w, const struct chunk *c, int r
 }
 
 /*
+ * A loose piece of @length bytes would be one too many: @depth chunks are the real SQ, @room
+ * places are left in the CQ.
+ */
+static bool must_signal(const struct qp *q, uint64_t length, uint64_t depth, int room)
+{
+	return q->loose_bytes + length >= LOOSE_BYTES || (q->loose + 1) * 4 >= depth ||
+	       short_of_room(q->scq, room);
+}
+
+/*
  * May a piece of @bytes go now? Fills @c with what it holds then. Loose pieces ride for free until
  * the next signaled one pays for them: at most LOOSE_BYTES per QP beside the window.
  */
@@ -161,9 +171,8 @@ static enum verdict admit(struct qp *q, const struct swr *w, uint64_t bytes, str
 	c->posted = chain->now;
 	c->length = bytes;
 	c->last = plan_is_last(w, bytes);
-	c->signaled = (c->last && w->signaled) || q->all_signaled ||
-		      q->loose_bytes + bytes >= LOOSE_BYTES || (q->loose + 1) * 4 >= depth ||
-		      short_of_room(q->scq, room);
+	c->signaled =
+		(c->last && w->signaled) || q->all_signaled || must_signal(q, bytes, depth, room);
 	c->room = !c->last || (c->signaled && !w->signaled);
 	c->bytes = c->signaled ? q->loose_bytes + bytes : 0;
 	if (c->room && room <= 0)
@@ -252,7 +261,7 @@ static void take_back(struct qp *q, struct chain *chain, int from, uint64_t now)
 		c = &q->chunks[--q->ck_head & q->ck_mask];
 		sendq_give_back(q, c, false, now, &r);
 		if (c->last)
-			add_relaxed(&shim.work, 1);
+			sendq_work(q, 1);
 		w = sendq_slot(q, chain->before[i - 1].wr_cut);
 		w->cut = chain->before[i - 1].cut;
 		w->sge_at = chain->before[i - 1].sge_at;
@@ -301,9 +310,8 @@ static enum verdict post_chain(struct qp *q, struct chain *chain, enum verdict v
 		return v;
 	if (chain->rooms)
 		sub_relaxed(&q->scq->room, chain->rooms);
-	if (chain->work)
-		add_relaxed(&shim.work, chain->work);
-	atomic_fetch_add(&q->scq->inside, (uint32_t)chain->n); /* whoever polls must see it */
+	sendq_work(q, chain->work);
+	sendq_await(q, (uint32_t)chain->n); /* whoever polls must see it */
 	err = chain->recorded ? wr_post_chain(q, chain->wr, &bad)
 			      : q->real_post(q->ibv, chain->wr, &bad);
 	if (unlikely(err)) {
@@ -405,6 +413,21 @@ void dev_pump(struct dev *dev)
 }
 
 /*
+ * The time of a post. While no other process is there to wait for this one, it may be that of the
+ * last completion on the device or of up to 7 posts ago, whichever is later: reading the clock
+ * takes as long as half of the rest. A QP with nothing in the NIC may have been idle for long, and
+ * reads it. Of the device, not of the QP: what all its threads say to the port must not go back in
+ * time.
+ */
+static uint64_t time_of_post(struct qp *q)
+{
+	if (q->alone && q->ck_head & 7 && q->ck_head != q->ck_done)
+		return load_relaxed(&q->ctx->dev->now);
+	q->alone = rnice_port_alone(q->ctx->dev->port);
+	return dev_now(q->ctx->dev);
+}
+
+/*
  * The queue of @q right into the NIC, past the list, if nobody waits there and nobody else pumps.
  * q->lock held, which is why pump_lock is only tried.
  */
@@ -415,7 +438,7 @@ static bool send_now(struct dev *dev, struct qp *q)
 	if (atomic_load(&dev->waiting) || pthread_mutex_trylock(&dev->pump_lock))
 		return false;
 	do
-		v = issue(q, UINT64_MAX, false, now_ns());
+		v = issue(q, UINT64_MAX, false, time_of_post(q));
 	while (v == MORE_TO_SEND && !atomic_load(&dev->waiting));
 	if (v != ALL_SENT)
 		enlist(dev, q, v == NO_WINDOW);
@@ -438,6 +461,79 @@ void qp_unlock_and_send(struct qp *q)
 		dev_enlist(dev, q);
 		dev_pump(dev);
 	}
+}
+
+/* Of @length bytes: would it be posted as it is, signaled if the program says so? */
+static bool goes_whole(const struct qp *q, const struct ibv_send_wr *wr, uint64_t length)
+{
+	uint64_t depth = q->ck_max - (q->nat_head - q->nat_done);
+
+	if (length > rnice_port_chunk(q->ctx->dev->port) &&
+	    plan_cuttable(q->type, wr->opcode, shim.cfg.cut_imm))
+		return false;
+	return sendq_signals(q, wr) || !must_signal(q, length, depth, load_relaxed(&q->scq->room));
+}
+
+/* Nothing is before it, and nothing keeps it out of the NIC, but perhaps the window. */
+static bool has_way(const struct qp *q)
+{
+	return load_relaxed(&q->mode) == QP_MANAGED && q->wr_cut == q->wr_head &&
+	       !atomic_load(&q->ctx->dev->waiting) && !q->batch &&
+	       load_relaxed(&q->state) == IBV_QPS_RTS && !q->failed && !load_relaxed(&q->dying) &&
+	       sendq_held(q) < q->max_wr && sendq_inside(q) < q->ck_max;
+}
+
+int qp_send_straight(struct qp *q, const struct ibv_send_wr *wr)
+{
+	struct chunk *c = &q->chunks[q->ck_head & q->ck_mask];
+	struct swr *w = sendq_slot(q, q->wr_head);
+	struct rnice_port *port = q->ctx->dev->port;
+	struct ibv_send_wr one, *bad;
+	uint64_t length, now;
+	bool shut;
+	int err;
+
+	if (!has_way(q) || wr->num_sge < 0 || (uint32_t)wr->num_sge > q->max_sge)
+		return EAGAIN;
+	length = plan_length(wr);
+	if (!goes_whole(q, wr, length))
+		return EAGAIN;
+	now = time_of_post(q);
+	w->signaled = sendq_signals(q, wr);
+	*c = (struct chunk){
+		.bytes = w->signaled ? q->loose_bytes + length : 0,
+		.length = length,
+		.posted = now,
+		.natives = q->nat_head,
+		.last = true,
+		.signaled = w->signaled,
+	};
+	if (c->bytes && !rnice_port_take_some(port, c->bytes, 1, now, &shut))
+		return EAGAIN;
+	w->wr.wr_id = wr->wr_id;
+	w->length = length;
+	w->reported = false;
+	w->t0 = q->wr_head % RNICE_SAMPLE_EVERY ? 0 : now_ns();
+	one = *wr;
+	one.wr_id = q->id_base + q->ck_head;
+	one.next = NULL;
+	sendq_work(q, w->signaled);
+	sendq_await(q, 1);
+	err = q->real_post(q->ibv, &one, &bad);
+	if (unlikely(err)) {
+		sendq_work(q, -(int64_t)w->signaled);
+		sendq_await(q, -1u);
+		rnice_port_done(port, c->bytes, 0, false, now);
+		return err == ENOMEM ? EAGAIN : err;
+	}
+	q->loose = w->signaled ? 0 : q->loose + 1;
+	q->loose_bytes = w->signaled ? 0 : q->loose_bytes + length;
+	q->wr_head++;
+	q->wr_cut++;
+	q->ck_head++;
+	q->new_wrs++;
+	q->new_chunks++;
+	return 0;
 }
 
 /* More is in the real SQ than should be, and a completion will tell of less. */

@@ -214,7 +214,8 @@ COLD static void become_managed(struct qp *q)
 	store_relaxed(&q->mode, QP_MANAGED);
 }
 
-static int post_managed(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+/* Into the queue, and from there as far as may be. */
+static int post_queued(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	bool full;
 	int err = 0;
@@ -239,8 +240,26 @@ static int post_managed(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr
 		}
 	}
 	progress_wake();
-	if (err && bad)
+	if (err)
 		*bad = wr;
+	return err;
+}
+
+static int post_managed(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	int err = EAGAIN;
+
+	if (!wr->next && !goes_around(wr)) {
+		pthread_mutex_lock(&q->lock);
+		err = qp_send_straight(q, wr);
+		pthread_mutex_unlock(&q->lock);
+	}
+	if (unlikely(err == EAGAIN))
+		return post_queued(q, wr, bad);
+	if (unlikely(err))
+		*bad = wr;
+	else
+		progress_wake();
 	return err;
 }
 

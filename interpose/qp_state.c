@@ -78,11 +78,14 @@ static int modify_to_reset(struct qp *q, struct ibv_qp_attr *attr, int mask)
 
 	lock_all(q);
 	drain_cqs(q);
+	pthread_mutex_lock(&q->lock);
 	err = uar_modify(q, attr, mask);
+	if (!err)
+		store_relaxed(&q->state, IBV_QPS_RESET);
+	pthread_mutex_unlock(&q->lock);
 	if (!err) {
 		drain_cqs(q); /* what completed in between; the rest is gone */
 		pthread_mutex_lock(&q->lock);
-		store_relaxed(&q->state, IBV_QPS_RESET);
 		sendq_reset(q);
 		pthread_mutex_unlock(&q->lock);
 		purge_soft(q);

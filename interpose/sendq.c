@@ -80,11 +80,6 @@ char *sendq_payload(const struct qp *q, struct swr *w)
 	return (char *)(w + 1) + slot_sge_bytes(q);
 }
 
-static bool signals(const struct qp *q, const struct ibv_send_wr *wr)
-{
-	return q->all_signaled || wr->send_flags & IBV_SEND_SIGNALED;
-}
-
 static bool inline_payload(const struct ibv_send_wr *wr)
 {
 	return wr->send_flags & IBV_SEND_INLINE && wr->opcode != IBV_WR_RDMA_READ;
@@ -132,7 +127,7 @@ void sendq_commit(struct qp *q, uint32_t n)
 			w->t0 = now_ns();
 	}
 	q->wr_head += n;
-	atomic_fetch_add(&shim.work, n); /* seq_cst: see progress_wake() */
+	sendq_work(q, n);
 	/* It may have failed since the poster looked: nothing in the NIC would tell. */
 	if (unlikely(q->failed))
 		atomic_store(&q->scq->flush_wanted, true);
@@ -160,7 +155,7 @@ int sendq_capture(struct qp *q, const struct ibv_send_wr *wr)
 		w->wr.sg_list[i] = wr->sg_list[i];
 	if (inline_payload(wr))
 		copy_inline(q, w, wr);
-	w->signaled = signals(q, wr);
+	w->signaled = sendq_signals(q, wr);
 	w->cuttable = plan_cuttable(q->type, wr->opcode, shim.cfg.cut_imm);
 	sendq_commit(q, 1);
 	return 0;
@@ -175,13 +170,13 @@ void sendq_native(struct qp *q, const struct ibv_send_wr *wr)
 {
 	for (; wr; wr = wr->next) {
 		q->nat_head++;
-		if (!signals(q, wr))
+		if (!sendq_signals(q, wr))
 			continue;
 		/* Of a list that is too long the rest will be refused. */
 		if (q->sig_head - q->sig_done <= q->nat_mask)
 			q->nat_upto[q->sig_head & q->nat_mask] = q->nat_head;
 		q->sig_head++;
-		atomic_fetch_add(&q->scq->inside, 1); /* so that its completion passes us */
+		sendq_await(q, 1); /* so that its completion passes us */
 	}
 }
 
@@ -189,10 +184,10 @@ void sendq_native_undo(struct qp *q, const struct ibv_send_wr *wr)
 {
 	for (; wr; wr = wr->next) {
 		q->nat_head--;
-		if (!signals(q, wr))
+		if (!sendq_signals(q, wr))
 			continue;
 		q->sig_head--;
-		atomic_fetch_sub(&q->scq->inside, 1);
+		sendq_await(q, -1u);
 	}
 }
 
@@ -201,7 +196,7 @@ void sendq_native_done(struct qp *q)
 	if (q->sig_done == q->sig_head)
 		return;
 	q->nat_done = q->nat_upto[q->sig_done++ & q->nat_mask];
-	sub_relaxed(&q->scq->inside, 1);
+	sendq_await(q, -1u);
 }
 
 void sendq_give_back(struct qp *q, const struct chunk *c, bool ok, uint64_t now, struct returned *r)
@@ -237,10 +232,8 @@ void sendq_settle(struct qp *q, struct returned *r, uint64_t now)
 		rnice_port_done(port, r->lost, 0, false, now);
 	if (r->rooms)
 		add_relaxed(&q->scq->room, (int32_t)r->rooms);
-	if (r->signaled)
-		sub_relaxed(&shim.work, (int64_t)r->signaled);
-	if (r->chunks)
-		sub_relaxed(&q->scq->inside, r->chunks);
+	sendq_work(q, -(int64_t)r->signaled);
+	sendq_await(q, -r->chunks);
 	count_some(port, RNICE_CTR_BYTES, r->bytes);
 	count_some(port, RNICE_CTR_WRS, q->new_wrs);
 	count_some(port, RNICE_CTR_CHUNKS, q->new_chunks);
@@ -260,7 +253,7 @@ void sendq_forget_queued(struct qp *q)
 {
 	struct swr *w;
 
-	sub_relaxed(&shim.work, (int64_t)(q->wr_head - q->wr_cut));
+	sendq_work(q, -(int64_t)(q->wr_head - q->wr_cut));
 	for (; q->wr_cut != q->wr_head; q->wr_cut++) {
 		w = sendq_slot(q, q->wr_cut);
 		q->new_queued -= (int64_t)(w->length - w->cut);
@@ -279,7 +272,7 @@ void sendq_reset(struct qp *q)
 	sendq_forget_queued(q);
 	q->wr_done = q->wr_head;
 	q->nat_done = q->nat_head;
-	sub_relaxed(&q->scq->inside, (uint32_t)(q->sig_head - q->sig_done));
+	sendq_await(q, -(uint32_t)(q->sig_head - q->sig_done));
 	q->sig_done = q->sig_head;
 	q->nat_at = 0;
 	q->loose = 0;

@@ -12,8 +12,8 @@
  *			(it may also enter a region there: we take neither inside the other)
  *	registry	objects come and go; the progress thread holds it while it looks at them
  *	cq->lock	polling the real CQ, sorting what came, the soft queue in front of it
- *	port->pump_lock	who hands chunks to the NIC now; taken with trylock on the data path,
- *			there also with the qp->lock of the QP that is to send
+ *	port->pump_lock	who works off the queues now; taken with trylock on the data path, there
+ *			also with the qp->lock of the QP that is to send
  *	qp->lock	the software send queue of one QP, and posting to its real SQ while managed
  *	list_lock	the list of QPs that wait for their turn
  *	channel->lock	events that the program has not fetched yet
@@ -79,6 +79,7 @@ struct dev {
 	struct dev *next;
 	char name[RNICE_DEVICE_NAME];
 	struct rnice_port *port;
+	_Atomic uint64_t now; /* ns; the last time that dev_now() read */
 	pthread_mutex_t pump_lock;
 	bool backlogged;  /* as the port was told; pump_lock */
 	atomic_int again; /* somebody wants another round of the pump */
@@ -140,7 +141,7 @@ struct cq {
 	_Atomic bool slow;	 /* managed, or a timed send is under way */
 	bool managed;		 /* for life: a managed QP may use this CQ */
 	_Atomic uint32_t polls;	 /* calls of the program, for the progress thread to see */
-	_Atomic uint32_t inside; /* our WRs in the NIC that may complete here */
+	_Atomic uint32_t inside; /* QPs with WRs of ours in the NIC that may complete here */
 	_Atomic int32_t room;	 /* hidden completions that still fit */
 
 	pthread_mutex_t lock;
@@ -241,10 +242,13 @@ struct qp {
 	struct chunk *chunks;
 	uint64_t ck_done, ck_head;
 	uint32_t ck_mask, ck_max;
-	struct ibv_sge *chain_sges;	/* scratch of issue(): RNICE_CHAIN times a WR's */
-	uint64_t id_base;		/* wr_id of chunk n is id_base + n */
-	uint64_t loose_bytes;		/* in the NIC, unsignaled and not accounted yet */
-	uint32_t loose;			/* chunks since the last signaled one */
+	struct ibv_sge *chain_sges; /* scratch of issue(): RNICE_CHAIN times a WR's */
+	uint64_t id_base;	    /* wr_id of chunk n is id_base + n */
+	uint64_t loose_bytes;	    /* in the NIC, unsignaled and not accounted yet */
+	uint32_t loose;		    /* chunks since the last signaled one */
+	int64_t work;	  /* WRs still to be cut, and signaled chunks in the NIC; sendq_work() */
+	uint32_t awaited; /* WRs in the NIC that may complete at scq; sendq_await() */
+	bool alone;	  /* on the port, when time_of_post() last looked */
 	uint32_t new_wrs, new_chunks;	/* not counted at the port yet: sendq_settle() does */
 	int64_t new_queued;		/* bytes; sendq_count_queued() */
 	enum ibv_wc_status fail_status; /* of the first WR to be flushed; 0: as the rest */
@@ -280,7 +284,7 @@ struct shim {
 	struct channel *all_channels;
 	_Atomic(struct dev *) devs; /* grows only; read without a lock */
 	unsigned int forks;	    /* between the first process and this one */
-	_Atomic int64_t work; /* managed WRs still to be cut, and signaled chunks in the NIC */
+	_Atomic int64_t work;	    /* QPs with something to do, see struct qp */
 };
 
 extern struct shim shim;
@@ -291,6 +295,14 @@ static inline uint64_t now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static inline uint64_t dev_now(struct dev *dev)
+{
+	uint64_t now = now_ns();
+
+	store_relaxed(&dev->now, now);
+	return now;
 }
 
 /* state.c */
@@ -493,6 +505,10 @@ static inline size_t sendq_sge_places(const struct qp *q)
 {
 	return q->max_sge ? q->max_sge : 1;
 }
+static inline bool sendq_signals(const struct qp *q, const struct ibv_send_wr *wr)
+{
+	return q->all_signaled || wr->send_flags & IBV_SEND_SIGNALED;
+}
 int sendq_capture(struct qp *q, const struct ibv_send_wr *wr);
 static inline struct ibv_sge *sendq_sges(struct swr *w) /* at least one */
 {
@@ -507,6 +523,27 @@ void sendq_commit(struct qp *q, uint32_t n); /* the @n slots behind the head are
 void sendq_native(struct qp *q, const struct ibv_send_wr *wr);
 void sendq_native_undo(struct qp *q, const struct ibv_send_wr *wr);
 void sendq_native_done(struct qp *q);
+/*
+ * Others need to know only whether there is anything: they look at one counter of QPs, so that a QP
+ * that is busy all the time touches what they share no more than one that is idle. seq_cst: see
+ * progress_wake() and poll_direct().
+ */
+static inline void sendq_work(struct qp *q, int64_t change)
+{
+	bool was = q->work;
+
+	q->work += change;
+	if (was != (q->work != 0))
+		atomic_fetch_add(&shim.work, was ? -1 : 1);
+}
+static inline void sendq_await(struct qp *q, uint32_t change) /* modulo 2^32 */
+{
+	bool was = q->awaited;
+
+	q->awaited += change;
+	if (was != (q->awaited != 0))
+		atomic_fetch_add(&q->scq->inside, was ? UINT32_MAX : 1);
+}
 static inline uint64_t sendq_inside(const struct qp *q) /* WRs in the real SQ */
 {
 	return q->ck_head - q->ck_done + q->nat_head - q->nat_done;
@@ -538,6 +575,11 @@ void dev_delist(struct dev *dev, struct qp *q); /* pump_lock held */
 void dev_pump(struct dev *dev);
 /* Its queue goes to the NIC, as far as it may; q->lock held before, and dropped. */
 void qp_unlock_and_send(struct qp *q);
+/*
+ * One WR that nothing waits before, that need not be cut and that may go now: into the NIC, without
+ * being captured. 0, EAGAIN (it must be queued), or what the provider has against it. q->lock held
+ */
+int qp_send_straight(struct qp *q, const struct ibv_send_wr *wr);
 /*
  * Put the whole queue into the NIC whatever the window says, and leave room for @more WRs in the
  * real SQ if that can be; no lock held but the batch's. 0, or ETIMEDOUT.

@@ -352,18 +352,31 @@ static __attribute__((noinline)) void keep_pace(struct rnice_port *port, uint64_
 	} while (!cas_weak_relaxed(&port->dev->due, &old, due + time));
 }
 
-/* W1, R1, and back again if there is no room after all. @old: own bytes from before count. */
-static bool publish(struct rnice_port *port, uint64_t bytes, bool old, uint64_t now)
+/* W1; own bytes from before. */
+static inline uint64_t enter(struct rnice_port *port, uint64_t bytes, uint64_t now)
 {
 	struct shm_flow *flow = port->flow;
-	uint64_t v = rnice_flow_vtime(flow), done, mine;
-	struct others o;
+	uint64_t done;
 
 	add_relaxed(&port->inflight, bytes);
 	store_relaxed(&flow->moved, now);
 	/* done first, as in rnice_flow_inflight(): what ends meanwhile still counts. A2. */
 	done = load_acquire(&flow->done);
-	mine = rnice_sane_bytes(add_seq_cst(&flow->taken, bytes) - done);
+	return rnice_sane_bytes(add_seq_cst(&flow->taken, bytes) - done);
+}
+
+static void leave(struct rnice_port *port, uint64_t bytes)
+{
+	sub_relaxed(&port->flow->taken, bytes);
+	sub_relaxed(&port->inflight, bytes);
+}
+
+/* W1, R1, and back again if there is no room after all. @old: own bytes from before count. */
+static bool publish(struct rnice_port *port, uint64_t bytes, bool old, uint64_t now)
+{
+	uint64_t v = rnice_flow_vtime(port->flow), mine = enter(port, bytes, now);
+	struct others o;
+
 	for (int i = 0; i < AGAIN; i++) {
 		look(port, now, &o);
 		if (likely(room(port, &o, old ? mine : 0, bytes) == FITS))
@@ -372,8 +385,7 @@ static bool publish(struct rnice_port *port, uint64_t bytes, bool old, uint64_t 
 			break;
 		cpu_relax();
 	}
-	sub_relaxed(&flow->taken, bytes);
-	sub_relaxed(&port->inflight, bytes);
+	leave(port, bytes);
 	return false;
 }
 
@@ -396,13 +408,32 @@ static unsigned at_once(const struct rnice_port *port, const struct others *o, u
 	return fit ? (unsigned)fit : 1;
 }
 
+/* The same for who is alone on the device, and has been asking: most of admit() has no object. */
+static inline bool take_unrivalled(struct rnice_port *port, uint64_t bytes, uint64_t now)
+{
+	uint64_t limit = load_relaxed(&port->dev->rules.total), own = window_of(port);
+
+	limit = own < limit ? own : limit;
+	if (anybody(port) || rnice_flow_inflight(port->flow) + bytes > limit ||
+	    !competes(port, now) || load_relaxed(&port->dev->rules.paced))
+		return false;
+	if (likely(enter(port, bytes, now) + bytes <= limit && !anybody(port)))
+		return true;
+	leave(port, bytes);
+	return false;
+}
+
 static unsigned admit(struct rnice_port *port, uint64_t bytes, unsigned n, uint64_t now, bool *shut)
 {
-	uint64_t mine = rnice_flow_inflight(port->flow);
-	bool old = mine == 0 || counts(port, now);
 	struct others o;
 	enum verdict v;
+	uint64_t mine;
+	bool old;
 
+	if (likely(n == 1) && take_unrivalled(port, bytes, now))
+		return 1;
+	mine = rnice_flow_inflight(port->flow);
+	old = mine == 0 || counts(port, now);
 	look(port, now, &o);
 	if (unlikely(!competes(port, now)))
 		forget_credit(port, &o, 0);
@@ -504,6 +535,11 @@ void rnice_port_done(struct rnice_port *port, uint64_t bytes, uint64_t since, bo
 	add_release(&port->flow->done, bytes);
 	store_relaxed(&port->flow->asked, now);
 	store_relaxed(&port->flow->moved, now);
+}
+
+bool rnice_port_alone(const struct rnice_port *port)
+{
+	return !anybody(port) && !load_relaxed(&port->dev->rules.paced) && !port->proc->bucket.rate;
 }
 
 bool rnice_port_paced(const struct rnice_port *port)

@@ -84,6 +84,11 @@ unsigned rnice_port_take_some(struct rnice_port *port, uint64_t bytes, unsigned 
  */
 void rnice_port_done(struct rnice_port *port, uint64_t bytes, uint64_t since, bool ok,
 		     uint64_t now);
+/*
+ * Nobody waits for this process: it is the only one on the device, and neither a rate nor a pace
+ * holds it. Then @now may be off by some ms in what it asks.
+ */
+bool rnice_port_alone(const struct rnice_port *port);
 /* Is it of use to say since when bytes were in the NIC, chunk by chunk? */
 bool rnice_port_paced(const struct rnice_port *port);
 /*

@@ -120,6 +120,34 @@ Test(port, a_process_without_bytes_passes_the_window_by_one_take_at_most)
 	cr_expect_not(rnice_port_take(a, 1, T0));
 }
 
+/* While one is alone, most of what a take looks at is left out: from when another one is there,
+ * not. */
+Test(port, who_was_alone_shares_from_the_first_take_beside_another)
+{
+	struct rnice_segment *seg = fresh_segment();
+	struct rnice_port *a = bulk_port(seg, sized(0, 1000)), *b, *c;
+
+	for (int i = 0; i < 4; i++)
+		cr_expect(rnice_port_take(a, 200, T0));
+	cr_expect(rnice_port_alone(a));
+	b = bulk_port(seg, sized(0, 1000));
+	cr_expect(rnice_port_take(b, 200, T0));
+	cr_expect_not(rnice_port_alone(a));
+	cr_expect_not(rnice_port_take(a, 1, T0));
+	cr_expect_not(rnice_port_take(b, 1, T0));
+	rnice_port_detach(b);
+	cr_expect(rnice_port_alone(a));
+	cr_assert_eq(rnice_port_attach(a->proc, "other", &c), 0);
+	cr_expect(rnice_port_alone(a), "another device");
+}
+
+Test(port, who_is_held_by_a_rate_is_not_alone)
+{
+	struct rnice_proc_info info = {.rate = 1000000};
+
+	cr_expect_not(rnice_port_alone(bulk_port(fresh_segment(), info)));
+}
+
 Test(port, devices_have_windows_of_their_own)
 {
 	struct rnice_segment *seg = fresh_segment();
