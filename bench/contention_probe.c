@@ -2,7 +2,11 @@
 /*
  * Threads that post to QPs of their own as fast as libmlx5 lets them, on the emulated ConnectX.
  *
- *	contention_probe THREADS ROUNDS		prints messages per second, all threads together
+ *	contention_probe THREADS ROUNDS		prints messages per second, all threads together:
+ *the median of the rounds
+ *
+ * Each thread has a CPU, in turns if there are fewer. They wait for each other by spinning: a round
+ * takes 100 us, and to be woken takes a good part of that, in which nobody contends.
  *
  * Between the QPs of two threads eleven idle ones are made, from the fifth on, so that libmlx5 by
  * itself puts all of them on one doorbell register.
@@ -13,6 +17,8 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +31,6 @@
 
 static struct device dev;
 static struct ibv_cq *cq;
-static pthread_barrier_t barrier;
 static long rounds;
 
 static struct ibv_qp *make_qp(unsigned depth)
@@ -66,38 +71,74 @@ static void fill(struct ibv_qp *qp)
 struct hammer {
 	pthread_t thread;
 	struct ibv_qp *qp;
-	double ready;
+	double begin, end; /* of the round */
 };
 
 static struct hammer hammer[MAX_THREADS];
 static long threads;
-static double timed; /* of the thread that the barrier picks, one at a time */
+static _Atomic long arrived;
+static double *took; /* by round */
 
-/* A round begins when the last thread is ready, whenever the others get to run. */
-static double round_begin(void)
+/* All threads have called it @times times. */
+static void meet(long times)
 {
-	double last = 0;
+	atomic_fetch_add(&arrived, 1);
+	for (unsigned i = 1; atomic_load(&arrived) < times * threads; i++)
+		if (i % 1024 == 0)
+			sched_yield();
+}
 
-	for (long t = 0; t < threads; t++)
-		if (hammer[t].ready > last)
-			last = hammer[t].ready;
-	return last;
+/* From when the first thread began until the last one was done. */
+static double round_time(void)
+{
+	double begin = hammer[0].begin, end = hammer[0].end;
+
+	for (long t = 1; t < threads; t++) {
+		begin = hammer[t].begin < begin ? hammer[t].begin : begin;
+		end = hammer[t].end > end ? hammer[t].end : end;
+	}
+	return end - begin;
+}
+
+static void pin(long n)
+{
+	cpu_set_t all, one;
+	int cpu = -1;
+
+	if (sched_getaffinity(0, sizeof(all), &all))
+		die("no CPUs");
+	for (n = n % CPU_COUNT(&all) + 1; n; n -= CPU_ISSET(cpu, &all))
+		cpu++;
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	if (pthread_setaffinity_np(pthread_self(), sizeof(one), &one))
+		die("cannot be pinned");
 }
 
 static void *run(void *arg)
 {
 	struct hammer *h = arg;
 
+	pin(h - hammer);
 	for (long r = 0; r < rounds; r++) {
 		connect_unseen(h->qp);
-		h->ready = now();
-		pthread_barrier_wait(&barrier);
+		meet(3 * r + 1);
+		h->begin = now();
 		fill(h->qp);
-		if (pthread_barrier_wait(&barrier) == PTHREAD_BARRIER_SERIAL_THREAD)
-			timed += now() - round_begin();
-		pthread_barrier_wait(&barrier);
+		h->end = now();
+		meet(3 * r + 2);
+		if (h == hammer)
+			took[r] = round_time();
+		meet(3 * r + 3);
 	}
 	return NULL;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
 }
 
 int main(int argc, char **argv)
@@ -106,11 +147,13 @@ int main(int argc, char **argv)
 	if (threads < 1 || threads > MAX_THREADS)
 		die("usage: contention_probe THREADS(1..16) ROUNDS");
 	rounds = strtol(argv[2], NULL, 10);
+	took = rounds > 0 ? calloc((size_t)rounds, sizeof(*took)) : NULL;
+	if (!took)
+		die("no rounds");
 	dev = open_device();
 	cq = ibv_create_cq(dev.ctx, 16, NULL, NULL, 0);
 	if (!cq)
 		die("no CQ");
-	pthread_barrier_init(&barrier, NULL, (unsigned)threads);
 	for (int i = 0; i < DRIVER_PRIVATE; i++)
 		make_qp(1);
 	for (long t = 0; t < threads; t++) {
@@ -122,6 +165,7 @@ int main(int argc, char **argv)
 		pthread_create(&hammer[t].thread, NULL, run, &hammer[t]);
 	for (long t = 0; t < threads; t++)
 		pthread_join(hammer[t].thread, NULL);
-	printf("%.0f\n", (double)(threads * rounds * DEPTH) / timed);
+	qsort(took, (size_t)rounds, sizeof(*took), by_value);
+	printf("%.0f\n", (double)(threads * DEPTH) / took[rounds / 2]);
 	return 0;
 }

@@ -4,7 +4,8 @@
 
 mlx5_probe runs natively and preloaded in turns, pinned to one CPU; the NIC takes no part in what is
 timed. Shown are the medians, per process the best of its rounds (what else runs only makes one slower),
-and instructions of all calls, exactly, by callgrind. Exit status: 0 every target met, 1 one missed.
+and instructions, exactly, by callgrind: of the median call, which is not one of those in 64 that are
+timed (RNICE_SAMPLE_EVERY), and the mean of all calls. Exit status: 0 every target met, 1 one missed.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import sys
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEPTH = 4096  # calls of one round: mlx5_probe.c
-# mode: what it is, most nanoseconds, most instructions
+# mode: what it is, most nanoseconds, most instructions of the median call
 MODES = {
     "post": ("ibv_post_send", 5, 12),
     "wr": ("ibv_wr_* (start to complete)", 5, 12),
@@ -26,11 +27,12 @@ MODES = {
 }
 
 
-def probe(args, preloaded, mode, rounds, *under):
+def probe(args, preloaded, mode, rounds, *under, calls=DEPTH):
     command = [os.path.join(TOP, "scripts/emulate")]
     if preloaded:
         command += ["--preload", os.path.join(args.build, "librnice.so")]
-    command += ["--", *under, os.path.join(args.build, "bench/mlx5_probe"), mode, str(rounds)]
+    command += ["--", *under, os.path.join(args.build, "bench/mlx5_probe"), mode, str(rounds),
+                str(calls)]
     env = dict(os.environ, RNICE_CLASS="latency", RNICE_SEGMENT=args.segment,
                MLX5EMU_LIB=os.path.join(args.build, "mlx5emu.so"))
     out = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200, check=False)
@@ -44,10 +46,16 @@ def best(args, preloaded, mode):
     return min(map(float, out.stdout.split()))
 
 
-def instructions(args, preloaded, mode):
+def count(args, preloaded, mode, calls):
     out = probe(args, preloaded, mode, 1, "valgrind", "--tool=callgrind", "--toggle-collect=measured",
-                "--callgrind-out-file=/dev/null")
-    return int(re.search(r"Collected\s*:\s*(\d+)", out.stderr).group(1)) / DEPTH
+                "--callgrind-out-file=/dev/null", calls=calls)
+    return int(re.search(r"Collected\s*:\s*(\d+)", out.stderr).group(1))
+
+
+def instructions(args, preloaded, mode):
+    """Of the median call and of the mean one. The first calls of a process are left out of the median."""
+    few = (count(args, preloaded, mode, 48) - count(args, preloaded, mode, 16)) / 32
+    return few, count(args, preloaded, mode, DEPTH) / DEPTH
 
 
 def main():
@@ -62,7 +70,7 @@ def main():
     args.segment = f"/dev/shm/rnice-mlx5-{os.getpid()}"
     missed = False
     print(f"{'libmlx5, class latency':<30} {'native':>8} {'wrapped':>8} {'added ns':>9} {'native':>8} "
-          f"{'wrapped':>8} {'added instr':>12}")
+          f"{'wrapped':>8} {'added instr':>12} {'mean':>6}")
     try:
         for mode, (name, most_ns, most_instr) in MODES.items():
             ns = {False: [], True: []}
@@ -70,12 +78,13 @@ def main():
                 for preloaded in (False, True) if i % 2 else (True, False):
                     ns[preloaded].append(best(args, preloaded, mode))
             native, wrapped = (statistics.median(ns[p]) for p in (False, True))
-            count = [instructions(args, p, mode) for p in (False, True)]
-            added = count[1] - count[0]
-            met = wrapped - native <= most_ns and (most_instr is None or added < most_instr + 1)
+            plain, ours = (instructions(args, p, mode) for p in (False, True))
+            added = ours[0] - plain[0]
+            met = wrapped - native <= most_ns and (most_instr is None or added <= most_instr)
             missed |= not met
-            print(f"{name:<30} {native:>8.2f} {wrapped:>8.2f} {wrapped - native:>+9.2f} {count[0]:>8.1f} "
-                  f"{count[1]:>8.1f} {added:>+12.1f}  {'met' if met else 'MISSED'}", flush=True)
+            print(f"{name:<30} {native:>8.2f} {wrapped:>8.2f} {wrapped - native:>+9.2f} {plain[0]:>8.1f} "
+                  f"{ours[0]:>8.1f} {added:>+12.1f} {ours[1] - plain[1]:>+6.1f}  "
+                  f"{'met' if met else 'MISSED'}", flush=True)
     finally:
         if os.path.exists(args.segment):
             os.remove(args.segment)

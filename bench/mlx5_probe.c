@@ -152,28 +152,30 @@ static const struct mode {
 	{"poll", fill_cq, call_poll}, {"ex", fill_cq, call_ex},
 };
 
-__attribute__((noinline)) static void measured(void (*call)(void))
+__attribute__((noinline)) static void measured(void (*call)(void), long n)
 {
-	for (int i = 0; i < DEPTH; i++)
+	for (long i = 0; i < n; i++)
 		call();
 }
 
 int main(int argc, char **argv)
 {
+	long n = argc > 3 ? strtol(argv[3], NULL, 10) : DEPTH;
 	const struct mode *m = NULL;
 	double begin;
 
-	for (size_t i = 0; argc == 3 && i < sizeof(modes) / sizeof(modes[0]); i++)
+	for (size_t i = 0; argc > 2 && n > 0 && n <= DEPTH && i < sizeof(modes) / sizeof(modes[0]);
+	     i++)
 		if (!strcmp(argv[1], modes[i].name))
 			m = &modes[i];
 	if (!m)
-		die("usage: mlx5_probe post|wr|recv|poll|ex ROUNDS");
+		die("usage: mlx5_probe post|wr|recv|poll|ex ROUNDS [CALLS]");
 	make_objects();
 	for (long r = strtol(argv[2], NULL, 10); r > 0; r--) {
 		m->before();
 		begin = now();
-		measured(m->call);
-		printf("%.2f\n", (now() - begin) / DEPTH * 1e9);
+		measured(m->call, n);
+		printf("%.2f\n", (now() - begin) / (double)n * 1e9);
 	}
 	return 0;
 }

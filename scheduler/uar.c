@@ -172,16 +172,19 @@ static bool posts_itself(const struct rnice_uar *u, unsigned thread)
 
 /*
  * As long as the driver gives each QP a register of its own, nothing is better. After that its
- * registers are shared by whom it may be; a thread that posts to its own QPs gets a door of its
- * own, and all others stay with the driver, whose lock on a shared register is held for a shorter
- * time than a door's.
+ * registers are shared by whom it may be. A thread that posts to its own QPs gets a door of its
+ * own; of the others' QPs, who will post is not known, and each gets one while there are any. When
+ * there are no more, the driver's registers are better than a door with two threads: its lock is
+ * held for a shorter time.
  */
 static int pick_auto(const struct rnice_uar *u, unsigned thread, uint32_t left)
 {
 	int door;
 
-	if (u->native < DRIVER_REGISTERS || !posts_itself(u, thread))
+	if (u->native < DRIVER_REGISTERS)
 		return RNICE_UAR_NATIVE;
+	if (!posts_itself(u, thread))
+		return empty_or_new(u, u->doors < rnice_uar_limit(u, left) ? left : 0);
 	door = least(u, bit(thread), is_own);
 	return door >= 0 ? door : empty_or_new(u, left);
 }

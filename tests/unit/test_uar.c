@@ -206,24 +206,31 @@ Test(uar, auto_leaves_the_first_sixteen_to_the_driver)
 	cr_expect_eq(make_qp(3, &left), 0, "the 17th is for a thread that posts to its own QPs");
 }
 
-Test(uar, auto_moves_nothing_of_a_thread_that_makes_qps_for_others)
+/* One thread makes a hundred; @seen: and they were posted to, each by another than the one before.
+ */
+static void auto_for_others(bool seen, uint32_t budget, unsigned doors)
 {
-	uint32_t left = PLENTY;
+	uint32_t left = budget;
 
 	start(RNICE_UAR_AUTO, 8);
-	for (unsigned i = 0; i < 100; i++)
-		rnice_uar_posted(&u, make_qp(0, &left), 0, 1 + i % 16);
-	cr_expect_eq(u.doors, 0);
-	cr_expect_eq(u.native, 100);
+	for (unsigned i = 0; i < 100; i++) {
+		int door = make_qp(0, &left);
+
+		if (seen)
+			rnice_uar_posted(&u, door, 0, 1 + i % 16);
+	}
+	cr_expect_eq(u.doors, doors, "seen %d: %u", seen, u.doors);
+	cr_expect_eq(u.native, 100 - doors, "the others stay with the driver");
+	for (unsigned i = 0; i < u.doors; i++)
+		cr_expect_eq(u.door[i].qps, 1);
 }
 
-Test(uar, auto_without_evidence_moves_nothing)
+Test(uar, auto_keeps_qps_apart_that_one_thread_makes_for_others)
 {
-	uint32_t left = PLENTY;
-
-	start(RNICE_UAR_AUTO, 8);
-	for (unsigned i = 0; i < 100; i++)
-		cr_expect_eq(make_qp(0, &left), RNICE_UAR_NATIVE);
+	auto_for_others(true, PLENTY, 4 * 17); /* with the maker 17 threads */
+	auto_for_others(false, PLENTY, 4 * DRIVER_REGISTERS);
+	auto_for_others(true, 20, 10);
+	auto_for_others(false, 0, 0);
 }
 
 Test(uar, auto_never_lets_threads_share_a_door)
