@@ -488,7 +488,7 @@ int qp_send_straight(struct qp *q, const struct ibv_send_wr *wr)
 	struct chunk *c = &q->chunks[q->ck_head & q->ck_mask];
 	struct swr *w = sendq_slot(q, q->wr_head);
 	struct rnice_port *port = q->ctx->dev->port;
-	struct ibv_send_wr one, *bad;
+	struct ibv_send_wr one, *bad = NULL;
 	uint64_t length, now;
 	bool shut;
 	int err;
@@ -520,7 +520,7 @@ int qp_send_straight(struct qp *q, const struct ibv_send_wr *wr)
 	sendq_work(q, w->signaled);
 	sendq_await(q, 1);
 	err = q->real_post(q->ibv, &one, &bad);
-	if (unlikely(err)) {
+	if (unlikely(err && bad == &one)) { /* else it took it and still complained: index_of() */
 		sendq_work(q, -(int64_t)w->signaled);
 		sendq_await(q, -1u);
 		rnice_port_done(port, c->bytes, 0, false, now);

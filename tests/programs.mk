@@ -75,5 +75,11 @@ $(BUILD)/tests/dl/chain_%.so: tests/dl/chain.c
 	@mkdir -p $(@D)
 	$(LINK) -shared -DWHO='"$*"'
 
+# A provider that complains about what it took.
+COMPLAINS := $(BUILD)/tests/emulated/complains.so
+$(COMPLAINS): override CFLAGS += -fvisibility=default
+$(COMPLAINS): $(BUILD)/tests/emulated/complains.o
+	$(LINK) -shared -Wl,--version-script=tests/emulated/complains.map -ldl
+
 # The sanitizer builds test the library on an emulated device that is built without (tests/sanitized).
-TEST_PROGRAMS += $(if $(SAN),,$(EMU) $(DL)) $(UNLOCKED) $(FLIP) $(IT)
+TEST_PROGRAMS += $(if $(SAN),,$(EMU) $(DL) $(COMPLAINS)) $(UNLOCKED) $(FLIP) $(IT)
