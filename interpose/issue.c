@@ -412,16 +412,23 @@ void dev_pump(struct dev *dev)
 	pump_asked(dev);
 }
 
+/* Something of its queue is in the NIC, and a completion will tell of it. */
+static bool is_awaited(const struct qp *q)
+{
+	return q->ck_head - q->ck_done > q->loose;
+}
+
 /*
  * The time of a post. While no other process is there to wait for this one, it may be that of the
  * last completion on the device or of up to 7 posts ago, whichever is later: reading the clock
- * takes as long as half of the rest. A QP with nothing in the NIC may have been idle for long, and
- * reads it. Of the device, not of the QP: what all its threads say to the port must not go back in
+ * takes as long as half of the rest. A QP that awaits no completion may have been idle for long,
+ * and reads it; while one does, the progress thread looks in, so that it is never off by more than
+ * a few ms. Of the device, not of the QP: what all its threads say to the port must not go back in
  * time.
  */
 static uint64_t time_of_post(struct qp *q)
 {
-	if (q->alone && q->ck_head & 7 && q->ck_head != q->ck_done)
+	if (q->alone && q->ck_head & 7 && is_awaited(q))
 		return load_relaxed(&q->ctx->dev->now);
 	q->alone = rnice_port_alone(q->ctx->dev->port);
 	return dev_now(q->ctx->dev);
@@ -539,8 +546,7 @@ int qp_send_straight(struct qp *q, const struct ibv_send_wr *wr)
 /* More is in the real SQ than should be, and a completion will tell of less. */
 static bool crowded(const struct qp *q, uint32_t more)
 {
-	return sendq_inside(q) + more > q->ck_max &&
-	       (q->ck_head - q->ck_done > q->loose || q->sig_head != q->sig_done);
+	return sendq_inside(q) + more > q->ck_max && (is_awaited(q) || q->sig_head != q->sig_done);
 }
 
 /*

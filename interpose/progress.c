@@ -148,9 +148,11 @@ static bool drive_all(void)
 
 	for (cq = shim.all_cqs; cq; cq = cq->next)
 		any |= drive(cq);
-	for (d = shim.devs; d; d = d->next)
+	for (d = shim.devs; d; d = d->next) {
+		dev_now(d); /* for time_of_post(), if nothing completes */
 		if (atomic_load(&d->waiting))
 			dev_pump(d);
+	}
 	return any;
 }
 
