@@ -72,18 +72,29 @@ static int modify_to_error(struct qp *q, struct ibv_qp_attr *attr, int mask)
 	return err;
 }
 
+static void set_state(struct qp *q, int state)
+{
+	pthread_mutex_lock(&q->lock);
+	store_relaxed(&q->state, state);
+	pthread_mutex_unlock(&q->lock);
+}
+
+/*
+ * Nothing of ours goes to the NIC from the first set_state() on: posts go past the queue, or stay
+ * in it. Not under q->lock: libmlx5 takes the locks of its CQs, and who has one of those, between
+ * start_poll and end_poll of a CQ that we do not manage, may be about to post.
+ */
 static int modify_to_reset(struct qp *q, struct ibv_qp_attr *attr, int mask)
 {
-	int err;
+	int before = load_relaxed(&q->state), err;
 
 	lock_all(q);
 	drain_cqs(q);
-	pthread_mutex_lock(&q->lock);
+	set_state(q, IBV_QPS_RESET);
 	err = uar_modify(q, attr, mask);
-	if (!err)
-		store_relaxed(&q->state, IBV_QPS_RESET);
-	pthread_mutex_unlock(&q->lock);
-	if (!err) {
+	if (err) {
+		set_state(q, before);
+	} else {
 		drain_cqs(q); /* what completed in between; the rest is gone */
 		pthread_mutex_lock(&q->lock);
 		sendq_reset(q);
