@@ -412,12 +412,6 @@ void dev_pump(struct dev *dev)
 	pump_asked(dev);
 }
 
-/* Something of its queue is in the NIC, and a completion will tell of it. */
-static bool is_awaited(const struct qp *q)
-{
-	return q->ck_head - q->ck_done > q->loose;
-}
-
 /*
  * The time of a post. While no other process is there to wait for this one, it may be that of the
  * last completion on the device or of up to 7 posts ago, whichever is later: reading the clock
@@ -428,10 +422,11 @@ static bool is_awaited(const struct qp *q)
  */
 static uint64_t time_of_post(struct qp *q)
 {
-	if (q->alone && q->ck_head & 7 && is_awaited(q))
-		return load_relaxed(&q->ctx->dev->now);
-	q->alone = rnice_port_alone(q->ctx->dev->port);
-	return dev_now(q->ctx->dev);
+	struct dev *dev = q->ctx->dev;
+
+	if (q->ck_head & 7 && sendq_is_awaited(q) && rnice_port_alone(dev->port))
+		return load_relaxed(&dev->now);
+	return dev_now(dev);
 }
 
 /*
@@ -546,7 +541,8 @@ int qp_send_straight(struct qp *q, const struct ibv_send_wr *wr)
 /* More is in the real SQ than should be, and a completion will tell of less. */
 static bool crowded(const struct qp *q, uint32_t more)
 {
-	return sendq_inside(q) + more > q->ck_max && (is_awaited(q) || q->sig_head != q->sig_done);
+	return sendq_inside(q) + more > q->ck_max &&
+	       (sendq_is_awaited(q) || q->sig_head != q->sig_done);
 }
 
 /*

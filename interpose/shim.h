@@ -248,7 +248,6 @@ struct qp {
 	uint32_t loose;		    /* chunks since the last signaled one */
 	int64_t work;	  /* WRs still to be cut, and signaled chunks in the NIC; sendq_work() */
 	uint32_t awaited; /* WRs in the NIC that may complete at scq; sendq_await() */
-	bool alone;	  /* on the port, when time_of_post() last looked */
 	uint32_t new_wrs, new_chunks;	/* not counted at the port yet: sendq_settle() does */
 	int64_t new_queued;		/* bytes; sendq_count_queued() */
 	enum ibv_wc_status fail_status; /* of the first WR to be flushed; 0: as the rest */
@@ -301,7 +300,8 @@ static inline uint64_t dev_now(struct dev *dev)
 {
 	uint64_t now = now_ns();
 
-	store_relaxed(&dev->now, now);
+	if (likely(now > load_relaxed(&dev->now))) /* else another thread has been faster */
+		store_relaxed(&dev->now, now);
 	return now;
 }
 
@@ -547,6 +547,11 @@ static inline void sendq_await(struct qp *q, uint32_t change) /* modulo 2^32 */
 static inline uint64_t sendq_inside(const struct qp *q) /* WRs in the real SQ */
 {
 	return q->ck_head - q->ck_done + q->nat_head - q->nat_done;
+}
+/* Something of the queue is in the NIC, and a completion will tell of it. */
+static inline bool sendq_is_awaited(const struct qp *q)
+{
+	return q->ck_head - q->ck_done > q->loose;
 }
 /*
  * WRs that the program's own queue would hold. Of what went past ours the real SQ keeps count,

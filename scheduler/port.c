@@ -522,13 +522,20 @@ static __attribute__((noinline)) void note_stay(struct rnice_port *port, uint64_
 	add_relaxed(&port->flow->staying, bytes);
 }
 
+/* It was never sent, as far as one knows: the rate has not paid for it. */
+static __attribute__((noinline)) void give_back(struct rnice_port *port, uint64_t bytes)
+{
+	add_relaxed(&port->flow->lost, bytes);
+	rnice_bucket_return(&port->proc->bucket, bytes);
+}
+
 void rnice_port_done(struct rnice_port *port, uint64_t bytes, uint64_t since, bool ok, uint64_t now)
 {
 	sub_relaxed(&port->inflight, bytes);
 	if (unlikely(load_relaxed(&port->lost)))
 		return;
 	if (unlikely(!ok))
-		add_relaxed(&port->flow->lost, bytes);
+		give_back(port, bytes);
 	else if (unlikely(load_relaxed(&port->dev->rules.paced)))
 		note_stay(port, bytes, since, now);
 	/* A1 release, pairs with A2 in rnice_flow_inflight(): done seen => its taken seen. */

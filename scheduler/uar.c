@@ -127,10 +127,16 @@ static bool makes_for_others(const struct rnice_uar *u, uint64_t me)
 	return load_relaxed(&u->given) & me && !(load_relaxed(&u->own) & me);
 }
 
+/* One where nobody is, as far as the limit lets there be new ones. */
+static int pick_vacant(const struct rnice_uar *u, uint32_t left)
+{
+	return empty_or_new(u, u->doors < rnice_uar_limit(u, left) ? left : 0);
+}
+
 /* Whoever will post: evenly over the doors. */
 static int pick_spread(const struct rnice_uar *u, uint32_t left)
 {
-	int door = empty_or_new(u, u->doors < rnice_uar_limit(u, left) ? left : 0);
+	int door = pick_vacant(u, left);
 
 	return door != RNICE_UAR_NATIVE ? door : least(u, 0, is_any);
 }
@@ -184,7 +190,7 @@ static int pick_auto(const struct rnice_uar *u, unsigned thread, uint32_t left)
 	if (u->native < DRIVER_REGISTERS)
 		return RNICE_UAR_NATIVE;
 	if (!posts_itself(u, thread))
-		return empty_or_new(u, u->doors < rnice_uar_limit(u, left) ? left : 0);
+		return pick_vacant(u, left);
 	door = least(u, bit(thread), is_own);
 	return door >= 0 ? door : empty_or_new(u, left);
 }

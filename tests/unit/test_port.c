@@ -386,6 +386,21 @@ Test(port, a_rate_limit_says_exactly_how_long_to_wait)
 	cr_expect(rnice_port_take(port, 4096, now + wait));
 }
 
+/* A WR that the provider refused is tried again, and must not pay twice. */
+Test(port, what_was_not_sent_is_not_charged_to_the_rate)
+{
+	struct rnice_proc_info info = {.rate = 1000000};
+	struct rnice_port *port = bulk_port(fresh_segment(), info);
+
+	for (int i = 0; i < 3; i++) {
+		cr_expect(rnice_port_take(port, 4096, T0), "take %d", i);
+		rnice_port_done(port, 4096, 0, false, T0);
+	}
+	cr_expect(rnice_port_take(port, 4096, T0));
+	rnice_port_done(port, 4096, T0, true, T0);
+	cr_expect_not(rnice_port_take(port, 4096, T0));
+}
+
 /* ---- counters ---- */
 
 Test(port, counters_and_latencies_show_up_in_the_statistics)
