@@ -22,8 +22,9 @@ import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# The budget of each path. None: measured and shown, nothing promised.
+# The budget of each path, per chunk. None: measured and shown, nothing promised.
 TARGET_PAIR_NS = 10.0  # bypass: one post and one poll together
+TARGET_CHUNK_NS = 60.0  # managed: the same
 TARGET_IDLE_CPU = 0.1  # per cent of one CPU while the program sleeps
 
 LATENCY = {"RNICE_CLASS": "latency"}
@@ -48,10 +49,11 @@ CASES = [
     Case("policy off: post + poll", "pair", {"RNICE_POLICY": "off"}),
     Case("policy observe: post + poll", "pair", {"RNICE_POLICY": "observe"}),
     Case("auto: post + poll, 64 B", "locked", {"RNICE_CLASS": "auto"}),
-    Case("bulk: 64 B, 16 deep", "stream", BULK),
-    Case("bulk: 4 KiB, 16 deep", "stream", BULK, size=4096),
-    Case("bulk: 1 MiB, 16 deep", "stream", BULK, size=1 << 20),
-    Case("bulk: 1 MiB cut to 4 KiB", "stream", CUT, size=1 << 20, iterations=10000),
+    Case("bulk: 64 B, 16 deep", "stream", BULK, target=TARGET_CHUNK_NS),
+    Case("bulk: 4 KiB, 16 deep", "stream", BULK, size=4096, target=TARGET_CHUNK_NS),
+    Case("bulk: 1 MiB, 16 deep", "stream", BULK, size=1 << 20, target=TARGET_CHUNK_NS),
+    Case("bulk: 1 MiB cut to 4 KiB", "stream", CUT, size=1 << 20, target=TARGET_CHUNK_NS,
+         iterations=10000),
 ]
 
 
@@ -168,7 +170,7 @@ class Bench:
             result["instructions"] = self.instructions(case)
             if result["instructions"]["added"] <= 0 and case.env.get("RNICE_POLICY") != "off":
                 self.note("%s: not one instruction more, so rnice was not in the way" % case.name)
-        result["met"] = case.target is None or result["added_ns"] <= case.target
+        result["met"] = case.target is None or result["added_ns_per_chunk"] <= case.target
         return result
 
     # ---- being preloaded at all ----
