@@ -2,11 +2,11 @@
 /*
  * Threads that post to QPs of their own as fast as libmlx5 lets them, on the emulated ConnectX.
  *
- *	contention_probe THREADS ROUNDS		prints messages per second, all threads together:
- *the median of the rounds
+ *	contention_probe THREADS ROUNDS
  *
- * Each thread has a CPU, in turns if there are fewer. They wait for each other by spinning: a round
- * takes 100 us, and to be woken takes a good part of that, in which nobody contends.
+ * prints messages per second of all threads together, the median of the rounds. Thread n runs on
+ * the n-th CPU, modulo their number. They wait for each other by spinning: a round takes 100 us,
+ *and to be woken takes a good part of that, in which nobody contends.
  *
  * Between the QPs of two threads eleven idle ones are made, from the fifth on, so that libmlx5 by
  * itself puts all of them on one doorbell register.

@@ -96,8 +96,9 @@ const struct rnice_setting rnice_settings[] = {
 	  .help = "Which doorbell register of an mlx5 NIC a new queue pair gets: the driver's choice"
 		  " (driver), registers that threads do not share as far as possible (balanced), one for"
 		  " each queue pair (per-qp), one for all (shared, for experiments), or the driver's until"
-		  " it would share registers and then one for each thread that posts to its own queue"
-		  " pairs (auto). Without effect on other NICs." },
+		  " it would share registers, and then one for each thread that posts to its own queue"
+		  " pairs and one for each queue pair made for others, while there are any (auto)."
+		  " Without effect on other NICs." },
 	{ .name = "RNICE_UAR_BUDGET", .dflt = "512", FIELD(uar_budget),
 	  .unit = RNICE_UNIT_REGISTERS, .min = 1, .max = 65536,
 	  .help = "How many doorbell registers all rnice processes of a host together may reserve on"

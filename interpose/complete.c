@@ -143,7 +143,7 @@ void complete_tail(struct qp *q, uint64_t now)
 
 	if (!q->failed || q->wr_done == q->wr_head)
 		return;
-	if (sendq_is_awaited(q))
+	if (sendq_has_signaled(q))
 		return; /* a completion will come, and we with it */
 	if ((q->ck_head != q->ck_done && now - q->failed_at < TAIL_NS) ||
 	    (passed_may_be_inside(q) && now - q->failed_at < PASSED_NS)) {

@@ -146,7 +146,7 @@ static int drain(struct cq *cq, uint32_t max, bool now)
 	if (unlikely(load_relaxed(&cq->flush_wanted)) && atomic_exchange(&cq->flush_wanted, false))
 		flush_failed(cq);
 	/* Not ours to read, unless something of ours was still under way at that time. */
-	if (unlikely(load_relaxed(&cq->handed_out)) && !atomic_load(&cq->inside))
+	if (unlikely(load_relaxed(&cq->handed_out)) && !atomic_load(&cq->awaiting))
 		return 0;
 	while (sum < max && cq_ring_count(cq) < (uint32_t)cq->asked) {
 		n = cq->ex ? cqex_drain(cq, now) : drain_batch(cq);
@@ -179,7 +179,7 @@ static int poll_direct(struct cq *cq, int n, struct ibv_wc *wc)
 
 	if (got <= 0)
 		return got;
-	if (unlikely(atomic_load(&cq->inside))) {
+	if (unlikely(atomic_load(&cq->awaiting))) {
 		sort_wcs(cq, wc, got);
 		return ring_pop(cq, n, wc);
 	}
@@ -194,7 +194,7 @@ static int poll_locked(struct cq *cq, int n, struct ibv_wc *wc)
 
 	if (got == n)
 		return got;
-	if (!cq->ex && !atomic_load(&cq->inside) && !load_relaxed(&cq->flush_wanted)) {
+	if (!cq->ex && !atomic_load(&cq->awaiting) && !load_relaxed(&cq->flush_wanted)) {
 		more = poll_direct(cq, n - got, wc + got);
 		return more < 0 ? (got ? got : more) : got + more;
 	}

@@ -14,6 +14,7 @@
  * gathered: completions of every few bytes would cost more than they tell.
  */
 #define LOOSE_BYTES 4096
+#define CLOCK_EVERY 8 /* chunks: reading the clock takes half as long as all the rest of a post */
 
 enum verdict { ALL_SENT, MORE_TO_SEND, NO_WINDOW, NO_ROOM };
 
@@ -145,12 +146,11 @@ static bool take(struct qp *q, const struct swr *w, const struct chunk *c, int r
 	return n;
 }
 
-/*
- * A loose piece of @length bytes would be one too many: @depth chunks are the real SQ, @room
- * places are left in the CQ.
- */
-static bool must_signal(const struct qp *q, uint64_t length, uint64_t depth, int room)
+/* A loose piece of @length bytes would be one too many; @room places are left in the CQ. */
+static bool must_signal(const struct qp *q, uint64_t length, int room)
 {
+	uint64_t depth = q->ck_max - (q->nat_head - q->nat_done); /* for chunks */
+
 	return q->loose_bytes + length >= LOOSE_BYTES || (q->loose + 1) * 4 >= depth ||
 	       short_of_room(q->scq, room);
 }
@@ -163,7 +163,6 @@ static enum verdict admit(struct qp *q, const struct swr *w, uint64_t bytes, str
 			  struct chunk *c)
 {
 	int room = load_relaxed(&q->scq->room) - chain->rooms;
-	uint64_t depth = q->ck_max - (q->nat_head - q->nat_done); /* for chunks */
 
 	if (sendq_inside(q) >= q->ck_max)
 		return NO_ROOM;
@@ -171,8 +170,7 @@ static enum verdict admit(struct qp *q, const struct swr *w, uint64_t bytes, str
 	c->posted = chain->now;
 	c->length = bytes;
 	c->last = plan_is_last(w, bytes);
-	c->signaled =
-		(c->last && w->signaled) || q->all_signaled || must_signal(q, bytes, depth, room);
+	c->signaled = (c->last && w->signaled) || q->all_signaled || must_signal(q, bytes, room);
 	c->room = !c->last || (c->signaled && !w->signaled);
 	c->bytes = c->signaled ? q->loose_bytes + bytes : 0;
 	if (c->room && room <= 0)
@@ -197,6 +195,12 @@ static void remember(const struct qp *q, const struct swr *w, struct cursor *cur
 	cur->loose_bytes = q->loose_bytes;
 }
 
+static void count_loose(struct qp *q, const struct chunk *c)
+{
+	q->loose = c->signaled ? 0 : q->loose + 1;
+	q->loose_bytes = c->signaled ? 0 : q->loose_bytes + c->length;
+}
+
 /* @c is the chunk behind the last one. */
 static void add_chunk(struct qp *q, struct swr *w, const struct chunk *c, struct chain *chain)
 {
@@ -212,8 +216,7 @@ static void add_chunk(struct qp *q, struct swr *w, const struct chunk *c, struct
 	wr->next = NULL;
 	if (chain->n++)
 		wr[-1].next = wr;
-	q->loose = c->signaled ? 0 : q->loose + 1;
-	q->loose_bytes = c->signaled ? 0 : q->loose_bytes + c->length;
+	count_loose(q, c);
 	q->wr_cut += c->last;
 	chain->bytes += c->length;
 	chain->rooms += c->room;
@@ -311,15 +314,15 @@ static enum verdict post_chain(struct qp *q, struct chain *chain, enum verdict v
 	if (chain->rooms)
 		sub_relaxed(&q->scq->room, chain->rooms);
 	sendq_work(q, chain->work);
-	sendq_await(q, (uint32_t)chain->n); /* whoever polls must see it */
+	sendq_await(q, chain->n); /* whoever polls must see it */
 	err = chain->recorded ? wr_post_chain(q, chain->wr, &bad)
 			      : q->real_post(q->ibv, chain->wr, &bad);
-	if (unlikely(err)) {
+	if (unlikely(err))
 		posted = index_of(chain, bad);
+	if (unlikely(posted < chain->n)) {
 		take_back(q, chain, posted, now);
 		v = NO_ROOM;
-		if (err != (chain->recorded ? q->ctx->provider->wr_full : ENOMEM) &&
-		    posted < chain->n)
+		if (err != (chain->recorded ? q->ctx->provider->wr_full : ENOMEM))
 			fail_qp(q, err);
 	}
 	q->new_chunks += (uint32_t)posted;
@@ -413,18 +416,16 @@ void dev_pump(struct dev *dev)
 }
 
 /*
- * The time of a post. While no other process is there to wait for this one, it may be that of the
- * last completion on the device or of up to 7 posts ago, whichever is later: reading the clock
- * takes as long as half of the rest. A QP that awaits no completion may have been idle for long,
- * and reads it; while one does, the progress thread looks in, so that it is never off by more than
- * a few ms. Of the device, not of the QP: what all its threads say to the port must not go back in
- * time.
+ * The time of a post. The clock is read for every CLOCK_EVERY-th chunk only, if this process is
+ * alone on the device (nobody is kept waiting by a wrong time) and the QP has a signaled chunk in
+ * the NIC: then dev->now is renewed by completions or, if none comes, by the progress thread, every
+ * few ms. One clock per device, since the port is told by all of its threads.
  */
 static uint64_t time_of_post(struct qp *q)
 {
 	struct dev *dev = q->ctx->dev;
 
-	if (q->ck_head & 7 && sendq_is_awaited(q) && rnice_port_alone(dev->port))
+	if (q->ck_head % CLOCK_EVERY && sendq_has_signaled(q) && rnice_port_alone(dev->port))
 		return load_relaxed(&dev->now);
 	return dev_now(dev);
 }
@@ -468,12 +469,10 @@ void qp_unlock_and_send(struct qp *q)
 /* Of @length bytes: would it be posted as it is, signaled if the program says so? */
 static bool goes_whole(const struct qp *q, const struct ibv_send_wr *wr, uint64_t length)
 {
-	uint64_t depth = q->ck_max - (q->nat_head - q->nat_done);
-
 	if (length > rnice_port_chunk(q->ctx->dev->port) &&
 	    plan_cuttable(q->type, wr->opcode, shim.cfg.cut_imm))
 		return false;
-	return sendq_signals(q, wr) || !must_signal(q, length, depth, load_relaxed(&q->scq->room));
+	return sendq_signals(q, wr) || !must_signal(q, length, load_relaxed(&q->scq->room));
 }
 
 /* Nothing is before it, and nothing keeps it out of the NIC, but perhaps the window. */
@@ -485,64 +484,78 @@ static bool has_way(const struct qp *q)
 	       sendq_held(q) < q->max_wr && sendq_inside(q) < q->ck_max;
 }
 
-int qp_send_straight(struct qp *q, const struct ibv_send_wr *wr)
+/* The slot and the chunk behind the heads, for a WR that is not captured. */
+static struct chunk *fill_straight(struct qp *q, const struct ibv_send_wr *wr, uint64_t length)
 {
 	struct chunk *c = &q->chunks[q->ck_head & q->ck_mask];
 	struct swr *w = sendq_slot(q, q->wr_head);
-	struct rnice_port *port = q->ctx->dev->port;
-	struct ibv_send_wr one, *bad = NULL;
-	uint64_t length, now;
-	bool shut;
-	int err;
 
-	if (!has_way(q) || wr->num_sge < 0 || (uint32_t)wr->num_sge > q->max_sge)
-		return EAGAIN;
-	length = plan_length(wr);
-	if (!goes_whole(q, wr, length))
-		return EAGAIN;
-	now = time_of_post(q);
+	w->wr.wr_id = wr->wr_id;
+	w->length = length;
 	w->signaled = sendq_signals(q, wr);
+	w->reported = false;
+	w->t0 = q->wr_head % RNICE_SAMPLE_EVERY ? 0 : now_ns();
 	*c = (struct chunk){
 		.bytes = w->signaled ? q->loose_bytes + length : 0,
 		.length = length,
-		.posted = now,
+		.posted = time_of_post(q),
 		.natives = q->nat_head,
 		.last = true,
 		.signaled = w->signaled,
 	};
-	if (c->bytes && !rnice_port_take_some(port, c->bytes, 1, now, &shut))
-		return EAGAIN;
-	w->wr.wr_id = wr->wr_id;
-	w->length = length;
-	w->reported = false;
-	w->t0 = q->wr_head % RNICE_SAMPLE_EVERY ? 0 : now_ns();
-	one = *wr;
-	one.wr_id = q->id_base + q->ck_head;
-	one.next = NULL;
-	sendq_work(q, w->signaled);
-	sendq_await(q, 1);
-	err = q->real_post(q->ibv, &one, &bad);
-	if (unlikely(err && bad == &one)) { /* else it took it and still complained: index_of() */
-		sendq_work(q, -(int64_t)w->signaled);
-		sendq_await(q, -1u);
-		rnice_port_done(port, c->bytes, 0, false, now);
-		return err == ENOMEM ? EAGAIN : err;
-	}
-	q->loose = w->signaled ? 0 : q->loose + 1;
-	q->loose_bytes = w->signaled ? 0 : q->loose_bytes + length;
+	return c;
+}
+
+/* What fill_straight() filled was posted. */
+static void advance(struct qp *q, const struct chunk *c)
+{
+	count_loose(q, c);
 	q->wr_head++;
 	q->wr_cut++;
 	q->ck_head++;
 	q->new_wrs++;
 	q->new_chunks++;
-	return 0;
+}
+
+bool qp_send_straight(struct qp *q, const struct ibv_send_wr *wr, int *err)
+{
+	struct rnice_port *port = q->ctx->dev->port;
+	struct ibv_send_wr one, *bad = NULL;
+	const struct chunk *c;
+	uint64_t length;
+	bool shut;
+
+	if (!has_way(q) || !sendq_sges_fit(q, wr))
+		return false;
+	length = plan_length(wr);
+	if (!goes_whole(q, wr, length))
+		return false;
+	c = fill_straight(q, wr, length);
+	if (c->bytes && !rnice_port_take_some(port, c->bytes, 1, c->posted, &shut))
+		return false;
+	one = *wr;
+	one.wr_id = q->id_base + q->ck_head;
+	one.next = NULL;
+	sendq_work(q, c->signaled);
+	sendq_await(q, 1);
+	*err = q->real_post(q->ibv, &one, &bad);
+	if (likely(!*err || bad != &one)) { /* it may take it and still complain: index_of() */
+		advance(q, c);
+		*err = 0;
+		return true;
+	}
+	sendq_work(q, -(int64_t)c->signaled);
+	sendq_await(q, -1);
+	if (c->bytes)
+		rnice_port_done(port, c->bytes, 0, false, c->posted);
+	return *err != ENOMEM;
 }
 
 /* More is in the real SQ than should be, and a completion will tell of less. */
 static bool crowded(const struct qp *q, uint32_t more)
 {
 	return sendq_inside(q) + more > q->ck_max &&
-	       (sendq_is_awaited(q) || q->sig_head != q->sig_done);
+	       (sendq_has_signaled(q) || q->sig_head != q->sig_done);
 }
 
 /*

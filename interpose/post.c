@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Where the program's sends come in. Bypass: count, and on to the provider. Managed: into the
- * software queue. Class auto moves a QP between the two by what it sends.
+ * Where the program's sends come in. Bypass: count, and on to the provider. Managed: into the NIC
+ * if nothing holds them back (qp_send_straight()), else into the software queue. Class auto moves a
+ * QP between the two by what it sends.
  */
 #include "interpose/fast.h"
 #include "interpose/wr.h"
@@ -42,7 +43,7 @@ COLD static void sample(struct qp *q, const struct ibv_send_wr *wr)
 	const struct ibv_send_wr *last = NULL;
 
 	for (; wr; wr = wr->next)
-		if (q->all_signaled || wr->send_flags & IBV_SEND_SIGNALED)
+		if (sendq_signals(q, wr))
 			last = wr;
 	if (last)
 		post_sample(q, last->wr_id);
@@ -247,19 +248,19 @@ static int post_queued(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr 
 
 static int post_managed(struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
-	int err = EAGAIN;
+	bool gone = false;
+	int err;
 
-	if (!wr->next && !goes_around(wr)) {
+	if (likely(!wr->next && !goes_around(wr))) {
 		pthread_mutex_lock(&q->lock);
-		err = qp_send_straight(q, wr);
+		gone = qp_send_straight(q, wr, &err);
 		pthread_mutex_unlock(&q->lock);
 	}
-	if (unlikely(err == EAGAIN))
+	if (!gone)
 		return post_queued(q, wr, bad);
 	if (unlikely(err))
 		*bad = wr;
-	else
-		progress_wake();
+	progress_wake();
 	return err;
 }
 

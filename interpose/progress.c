@@ -69,7 +69,10 @@ void progress_wake(void)
 {
 	static const uint64_t one = 1;
 
-	/* P1, after the seq_cst add to shim.work: either we see it asleep, or P2 sees our work. */
+	/*
+	 * P1, after the seq_cst add to shim.busy_qps, by this post or by the one that gave the QP
+	 * its first work (q->lock is between them): either we see it asleep, or P2 sees our work.
+	 */
 	if (!atomic_load(&progress.asleep))
 		return;
 	if (atomic_exchange(&progress.asleep, 0) && write(progress.wake, &one, sizeof(one)) < 0)
@@ -127,11 +130,11 @@ static bool drive(struct cq *cq)
 	cq->seen_polls = polls;
 	if (!channel_needs_us(cq, &armed) || (!idle && !armed))
 		return false;
-	if (!armed && !load_relaxed(&cq->inside) && !load_relaxed(&cq->flush_wanted))
+	if (!armed && !load_relaxed(&cq->awaiting) && !load_relaxed(&cq->flush_wanted))
 		return false;
 	pthread_mutex_lock(&cq->lock);
 	cq_drain(cq, UINT32_MAX);
-	if (!cq->hw_armed && (armed || load_relaxed(&cq->inside))) {
+	if (!cq->hw_armed && (armed || load_relaxed(&cq->awaiting))) {
 		channel_arm(cq);
 		cq_drain(cq, UINT32_MAX); /* what came before the arming makes no event */
 	}
@@ -190,7 +193,7 @@ static int sleep_long(struct epoll_event *ev, int max)
 	int n;
 
 	atomic_store(&progress.asleep, 1);
-	n = wait_events(ev, max, atomic_load(&shim.work) > 0 ? 0 : UINT64_MAX); /* P2 */
+	n = wait_events(ev, max, atomic_load(&shim.busy_qps) > 0 ? 0 : UINT64_MAX); /* P2 */
 	atomic_store(&progress.asleep, 0);
 	return n;
 }
@@ -219,7 +222,7 @@ static void *run(void *arg)
 	uar_ignore_me();
 	for (;;) {
 		now = now_ns();
-		if (load_relaxed(&shim.work) > 0)
+		if (load_relaxed(&shim.busy_qps) > 0)
 			last_work = now;
 		if (now - last_work > LINGER_NS)
 			n = sleep_long(ev, 16);

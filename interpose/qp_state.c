@@ -72,6 +72,7 @@ static int modify_to_error(struct qp *q, struct ibv_qp_attr *attr, int mask)
 	return err;
 }
 
+/* Under q->lock: a post that saw the old state is over when this returns. */
 static void set_state(struct qp *q, int state)
 {
 	pthread_mutex_lock(&q->lock);
@@ -80,9 +81,10 @@ static void set_state(struct qp *q, int state)
 }
 
 /*
- * Nothing of ours goes to the NIC from the first set_state() on: posts go past the queue, or stay
- * in it. Not under q->lock: libmlx5 takes the locks of its CQs, and who has one of those, between
- * start_poll and end_poll of a CQ that we do not manage, may be about to post.
+ * From the first set_state() on nothing of the queue goes to the NIC: pump_lock is held, and
+ * qp_send_straight() wants RTS. uar_modify() runs without q->lock, since libmlx5 takes the locks of
+ * the QP's CQs in it: a thread between start_poll and end_poll of a CQ that we do not manage has
+ * one of those, and may wait for q->lock in a post.
  */
 static int modify_to_reset(struct qp *q, struct ibv_qp_attr *attr, int mask)
 {

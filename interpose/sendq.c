@@ -106,8 +106,6 @@ static int check(const struct qp *q, const struct ibv_send_wr *wr, uint64_t leng
 	bool atomic = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
 		      wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 
-	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->max_sge)
-		return p->invalid;
 	if (inline_payload(wr) && length > q->max_inline)
 		return p->invalid;
 	if (atomic && p->checks_atomics && (length < 8 || wr->wr.atomic.remote_addr & 7))
@@ -142,8 +140,8 @@ int sendq_capture(struct qp *q, const struct ibv_send_wr *wr)
 
 	if (sendq_held(q) >= q->max_wr)
 		return ENOMEM;
-	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->max_sge)
-		return check(q, wr, 0);
+	if (!sendq_sges_fit(q, wr))
+		return q->ctx->provider->invalid;
 	length = plan_length(wr);
 	err = check(q, wr, length);
 	if (err)
@@ -187,7 +185,7 @@ void sendq_native_undo(struct qp *q, const struct ibv_send_wr *wr)
 		if (!sendq_signals(q, wr))
 			continue;
 		q->sig_head--;
-		sendq_await(q, -1u);
+		sendq_await(q, -1);
 	}
 }
 
@@ -196,7 +194,7 @@ void sendq_native_done(struct qp *q)
 	if (q->sig_done == q->sig_head)
 		return;
 	q->nat_done = q->nat_upto[q->sig_done++ & q->nat_mask];
-	sendq_await(q, -1u);
+	sendq_await(q, -1);
 }
 
 void sendq_give_back(struct qp *q, const struct chunk *c, bool ok, uint64_t now, struct returned *r)
@@ -233,7 +231,7 @@ void sendq_settle(struct qp *q, struct returned *r, uint64_t now)
 	if (r->rooms)
 		add_relaxed(&q->scq->room, (int32_t)r->rooms);
 	sendq_work(q, -(int64_t)r->signaled);
-	sendq_await(q, -r->chunks);
+	sendq_await(q, -(int32_t)r->chunks);
 	count_some(port, RNICE_CTR_BYTES, r->bytes);
 	count_some(port, RNICE_CTR_WRS, q->new_wrs);
 	count_some(port, RNICE_CTR_CHUNKS, q->new_chunks);
@@ -272,7 +270,7 @@ void sendq_reset(struct qp *q)
 	sendq_forget_queued(q);
 	q->wr_done = q->wr_head;
 	q->nat_done = q->nat_head;
-	sendq_await(q, -(uint32_t)(q->sig_head - q->sig_done));
+	sendq_await(q, -(int32_t)(q->sig_head - q->sig_done));
 	q->sig_done = q->sig_head;
 	q->nat_at = 0;
 	q->loose = 0;

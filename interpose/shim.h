@@ -4,15 +4,15 @@
  *
  * Locks, in the order in which they may be taken:
  *
- *	region -> batch -> registry -> cq->lock -> port->pump_lock -> qp->lock
- *					-> { port->list_lock, channel->lock }
+ *	region -> batch -> registry -> cq->lock -> dev->pump_lock -> qp->lock
+ *					-> { dev->list_lock, channel->lock }
  *
  *	region		posting to a QP made for ibv_wr_*, from its wr_start on; see wr.h
  *	batch		the program polls an extended CQ, or is between start_poll and end_poll
  *			(it may also enter a region there: we take neither inside the other)
  *	registry	objects come and go; the progress thread holds it while it looks at them
  *	cq->lock	polling the real CQ, sorting what came, the soft queue in front of it
- *	port->pump_lock	who works off the queues now; taken with trylock on the data path, there
+ *	dev->pump_lock	who works off the queues now; taken with trylock on the data path, there
  *			also with the qp->lock of the QP that is to send
  *	qp->lock	the software send queue of one QP, and posting to its real SQ while managed
  *	list_lock	the list of QPs that wait for their turn
@@ -138,11 +138,11 @@ struct cq {
 	/* read on every poll; of unmanaged CQs there is a copy in fast.h */
 	struct ibv_cq *ibv;
 	int (*real_poll)(struct ibv_cq *, int, struct ibv_wc *);
-	_Atomic bool slow;	 /* managed, or a timed send is under way */
-	bool managed;		 /* for life: a managed QP may use this CQ */
-	_Atomic uint32_t polls;	 /* calls of the program, for the progress thread to see */
-	_Atomic uint32_t inside; /* QPs with WRs of ours in the NIC that may complete here */
-	_Atomic int32_t room;	 /* hidden completions that still fit */
+	_Atomic bool slow;	   /* managed, or a timed send is under way */
+	bool managed;		   /* for life: a managed QP may use this CQ */
+	_Atomic uint32_t polls;	   /* calls of the program, for the progress thread to see */
+	_Atomic uint32_t awaiting; /* QPs with WRs of ours in the NIC that may complete here */
+	_Atomic int32_t room;	   /* hidden completions that still fit */
 
 	pthread_mutex_t lock;
 	/* For one poll; zeroes between: providers leave fields alone that do not apply. */
@@ -246,8 +246,8 @@ struct qp {
 	uint64_t id_base;	    /* wr_id of chunk n is id_base + n */
 	uint64_t loose_bytes;	    /* in the NIC, unsignaled and not accounted yet */
 	uint32_t loose;		    /* chunks since the last signaled one */
-	int64_t work;	  /* WRs still to be cut, and signaled chunks in the NIC; sendq_work() */
-	uint32_t awaited; /* WRs in the NIC that may complete at scq; sendq_await() */
+	int64_t work;	 /* WRs still to be cut, and signaled chunks in the NIC; sendq_work() */
+	int32_t awaited; /* WRs in the NIC that may complete at scq; sendq_await() */
 	uint32_t new_wrs, new_chunks;	/* not counted at the port yet: sendq_settle() does */
 	int64_t new_queued;		/* bytes; sendq_count_queued() */
 	enum ibv_wc_status fail_status; /* of the first WR to be flushed; 0: as the rest */
@@ -283,7 +283,7 @@ struct shim {
 	struct channel *all_channels;
 	_Atomic(struct dev *) devs; /* grows only; read without a lock */
 	unsigned int forks;	    /* between the first process and this one */
-	_Atomic int64_t work;	    /* QPs with something to do, see struct qp */
+	_Atomic int64_t busy_qps;   /* QPs whose work is not 0 */
 };
 
 extern struct shim shim;
@@ -300,7 +300,8 @@ static inline uint64_t dev_now(struct dev *dev)
 {
 	uint64_t now = now_ns();
 
-	if (likely(now > load_relaxed(&dev->now))) /* else another thread has been faster */
+	/* Else another thread was faster. If it is between these two: until the next reading. */
+	if (likely(now > load_relaxed(&dev->now)))
 		store_relaxed(&dev->now, now);
 	return now;
 }
@@ -509,6 +510,10 @@ static inline bool sendq_signals(const struct qp *q, const struct ibv_send_wr *w
 {
 	return q->all_signaled || wr->send_flags & IBV_SEND_SIGNALED;
 }
+static inline bool sendq_sges_fit(const struct qp *q, const struct ibv_send_wr *wr)
+{
+	return wr->num_sge >= 0 && (uint32_t)wr->num_sge <= q->max_sge;
+}
 int sendq_capture(struct qp *q, const struct ibv_send_wr *wr);
 static inline struct ibv_sge *sendq_sges(struct swr *w) /* at least one */
 {
@@ -524,32 +529,36 @@ void sendq_native(struct qp *q, const struct ibv_send_wr *wr);
 void sendq_native_undo(struct qp *q, const struct ibv_send_wr *wr);
 void sendq_native_done(struct qp *q);
 /*
- * Others need to know only whether there is anything: they look at one counter of QPs, so that a QP
- * that is busy all the time touches what they share no more than one that is idle. seq_cst: see
- * progress_wake() and poll_direct().
+ * What a QP has under way is counted in the QP. Pollers and the progress thread look at one counter
+ * of QPs each, which changes only when a QP begins or ends to have any: one that is busy all the
+ * time leaves it alone. seq_cst: see progress_wake() and poll_direct().
  */
 static inline void sendq_work(struct qp *q, int64_t change)
 {
 	bool was = q->work;
 
 	q->work += change;
-	if (was != (q->work != 0))
-		atomic_fetch_add(&shim.work, was ? -1 : 1);
+	if (was && !q->work)
+		atomic_fetch_sub(&shim.busy_qps, 1);
+	else if (!was && q->work)
+		atomic_fetch_add(&shim.busy_qps, 1);
 }
-static inline void sendq_await(struct qp *q, uint32_t change) /* modulo 2^32 */
+static inline void sendq_await(struct qp *q, int32_t change)
 {
 	bool was = q->awaited;
 
 	q->awaited += change;
-	if (was != (q->awaited != 0))
-		atomic_fetch_add(&q->scq->inside, was ? UINT32_MAX : 1);
+	if (was && !q->awaited)
+		atomic_fetch_sub(&q->scq->awaiting, 1);
+	else if (!was && q->awaited)
+		atomic_fetch_add(&q->scq->awaiting, 1);
 }
 static inline uint64_t sendq_inside(const struct qp *q) /* WRs in the real SQ */
 {
 	return q->ck_head - q->ck_done + q->nat_head - q->nat_done;
 }
-/* Something of the queue is in the NIC, and a completion will tell of it. */
-static inline bool sendq_is_awaited(const struct qp *q)
+/* A signaled chunk is in the NIC: a completion will tell of it. */
+static inline bool sendq_has_signaled(const struct qp *q)
 {
 	return q->ck_head - q->ck_done > q->loose;
 }
@@ -582,9 +591,9 @@ void dev_pump(struct dev *dev);
 void qp_unlock_and_send(struct qp *q);
 /*
  * One WR that nothing waits before, that need not be cut and that may go now: into the NIC, without
- * being captured. 0, EAGAIN (it must be queued), or what the provider has against it. q->lock held
+ * being captured. False: it must be queued. @err: what the provider says. q->lock held
  */
-int qp_send_straight(struct qp *q, const struct ibv_send_wr *wr);
+bool qp_send_straight(struct qp *q, const struct ibv_send_wr *wr, int *err);
 /*
  * Put the whole queue into the NIC whatever the window says, and leave room for @more WRs in the
  * real SQ if that can be; no lock held but the batch's. 0, or ETIMEDOUT.

@@ -91,7 +91,7 @@ static void child_after_fork(void)
 	table_forget(&shim.devx);
 	shim.all_cqs = NULL;
 	shim.all_channels = NULL;
-	store_relaxed(&shim.work, 0);
+	store_relaxed(&shim.busy_qps, 0);
 	atomic_store(&started, false);
 }
 

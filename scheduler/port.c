@@ -130,6 +130,19 @@ static inline uint64_t window_of(const struct rnice_port *port)
 	return port->fixed_window ? port->fixed_window : load_relaxed(&port->dev->rules.window);
 }
 
+/* The window of a process that is alone on the device. */
+static inline uint64_t limit_of(const struct rnice_port *port)
+{
+	uint64_t total = load_relaxed(&port->dev->rules.total), own = window_of(port);
+
+	return own < total ? own : total;
+}
+
+static inline bool unrivalled(const struct rnice_port *port)
+{
+	return !anybody(port) && !load_relaxed(&port->dev->rules.paced);
+}
+
 /* Do own bytes in the NIC still count? */
 static inline bool counts(const struct rnice_port *port, uint64_t now)
 {
@@ -352,7 +365,7 @@ static __attribute__((noinline)) void keep_pace(struct rnice_port *port, uint64_
 	} while (!cas_weak_relaxed(&port->dev->due, &old, due + time));
 }
 
-/* W1; own bytes from before. */
+/* W1. Returns the own bytes in the NIC before it. */
 static inline uint64_t enter(struct rnice_port *port, uint64_t bytes, uint64_t now)
 {
 	struct shm_flow *flow = port->flow;
@@ -396,11 +409,10 @@ static bool publish(struct rnice_port *port, uint64_t bytes, bool old, uint64_t 
 static unsigned at_once(const struct rnice_port *port, const struct others *o, uint64_t mine,
 			uint64_t bytes, unsigned n, bool *shut)
 {
-	uint64_t limit = load_relaxed(&port->dev->rules.total), own = window_of(port), fit;
+	uint64_t limit = limit_of(port), fit;
 
 	if (n == 1 || o->rivals || load_relaxed(&port->dev->rules.paced))
 		return 1;
-	limit = own < limit ? own : limit;
 	fit = limit > mine + o->bytes ? (limit - mine - o->bytes) / bytes : 0;
 	if (fit >= n)
 		return n;
@@ -408,14 +420,16 @@ static unsigned at_once(const struct rnice_port *port, const struct others *o, u
 	return fit ? (unsigned)fit : 1;
 }
 
-/* The same for who is alone on the device, and has been asking: most of admit() has no object. */
+/*
+ * One take of a process that is alone on the device and has asked lately: no turn, no pace and no
+ * others' bytes to look at. W1, and R1 by anybody(). False: admit() must look at everything.
+ */
 static inline bool take_unrivalled(struct rnice_port *port, uint64_t bytes, uint64_t now)
 {
-	uint64_t limit = load_relaxed(&port->dev->rules.total), own = window_of(port);
+	uint64_t limit = limit_of(port);
 
-	limit = own < limit ? own : limit;
-	if (anybody(port) || rnice_flow_inflight(port->flow) + bytes > limit ||
-	    !competes(port, now) || load_relaxed(&port->dev->rules.paced))
+	if (!unrivalled(port) || !competes(port, now) ||
+	    rnice_flow_inflight(port->flow) + bytes > limit)
 		return false;
 	if (likely(enter(port, bytes, now) + bytes <= limit && !anybody(port)))
 		return true;
@@ -522,7 +536,7 @@ static __attribute__((noinline)) void note_stay(struct rnice_port *port, uint64_
 	add_relaxed(&port->flow->staying, bytes);
 }
 
-/* It was never sent, as far as one knows: the rate has not paid for it. */
+/* An error or a flush: the rate is not charged for it. */
 static __attribute__((noinline)) void give_back(struct rnice_port *port, uint64_t bytes)
 {
 	add_relaxed(&port->flow->lost, bytes);
@@ -546,7 +560,7 @@ void rnice_port_done(struct rnice_port *port, uint64_t bytes, uint64_t since, bo
 
 bool rnice_port_alone(const struct rnice_port *port)
 {
-	return !anybody(port) && !load_relaxed(&port->dev->rules.paced) && !port->proc->bucket.rate;
+	return unrivalled(port) && !port->proc->bucket.rate;
 }
 
 bool rnice_port_paced(const struct rnice_port *port)

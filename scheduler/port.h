@@ -86,7 +86,7 @@ void rnice_port_done(struct rnice_port *port, uint64_t bytes, uint64_t since, bo
 		     uint64_t now);
 /*
  * Nobody waits for this process: it is the only one on the device, and neither a rate nor a pace
- * holds it. Then @now may be off by some ms in what it asks.
+ * holds it. Then the @now of its takes may be some ms old.
  */
 bool rnice_port_alone(const struct rnice_port *port);
 /* Is it of use to say since when bytes were in the NIC, chunk by chunk? */

@@ -179,9 +179,9 @@ static bool posts_itself(const struct rnice_uar *u, unsigned thread)
 /*
  * As long as the driver gives each QP a register of its own, nothing is better. After that its
  * registers are shared by whom it may be. A thread that posts to its own QPs gets a door of its
- * own; of the others' QPs, who will post is not known, and each gets one while there are any. When
- * there are no more, the driver's registers are better than a door with two threads: its lock is
- * held for a shorter time.
+ * own. Who will post to QPs that are made for others is not known: each gets a vacant door while
+ * there are any. After that the driver's registers are better than a door with two threads: the
+ * driver holds its lock for a shorter time.
  */
 static int pick_auto(const struct rnice_uar *u, unsigned thread, uint32_t left)
 {

@@ -57,7 +57,7 @@ void rnice_uar_posted(struct rnice_uar *u, int door, unsigned maker, unsigned th
 /* The threads in the mask are gone, their numbers will be dealt out again. */
 void rnice_uar_forget_threads(struct rnice_uar *u, uint64_t mask);
 
-/* How many doors `balanced` spreads the QPs of makers over whose posters are not known. */
+/* How many doors `balanced` and `auto` spread the QPs over whose posters are not known. */
 uint32_t rnice_uar_limit(const struct rnice_uar *u, uint32_t left);
 
 #endif

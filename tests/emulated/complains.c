@@ -6,7 +6,9 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <stdio.h>
 
+static _Atomic unsigned int complaints;
 static int (*real_post)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
 
 static int post(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
@@ -16,7 +18,14 @@ static int post(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **
 	if (err || !(wr->send_flags & IBV_SEND_FENCE))
 		return err;
 	*bad = NULL;
+	complaints++;
 	return EIO;
+}
+
+/* Nobody complained: nothing was tested. */
+static __attribute__((destructor)) void say(void)
+{
+	fprintf(stderr, "complained %u times\n", complaints);
 }
 
 /* rdma-core's own is not declared for programs. */

@@ -13,7 +13,7 @@ program() { # program LOG MODE NAME ARGS...
 	case $mode in
 	native) mode='' ;;
 	flip) mode=RNICE_CLASS=auto pre=(--preload "$FLIP") ;;
-	*) pre=(--preload "$LIB") ;;
+	*) pre=(--preload "$LIB${BEHIND:+:$BEHIND}") ;;
 	esac
 	# shellcheck disable=SC2086 # a mode is words
 	env RNICE_SEGMENT="$log.segment" $mode timeout -k 5 120 scripts/emulate --devices 2 --name "$dev" "${pre[@]}" -- \

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * resetpoll: a thread posts between start_poll and end_poll of its receive CQ, when another one has
- * begun to reset the QP. The CQ tells of tag matching, so no layer in between keeps completions.
+ * begun to reset the QP. The CQ is one with IBV_WC_EX_WITH_TM_INFO: its start_poll is the
+ * provider's own under any preload, and holds the provider's lock until end_poll.
  */
 #include "verbs_util.h"
 
@@ -16,6 +17,7 @@ static struct vu_cq scq, peer_cq;
 static struct ibv_cq_ex *rcq;
 static struct vu_mem mem[2];
 static struct vu_qp qp[2];
+static _Atomic bool began;
 
 static void make_qp(int side, struct ibv_cq *send_cq, struct ibv_cq *recv_cq)
 {
@@ -72,22 +74,29 @@ static void *reset(void *arg)
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
 
 	(void)arg;
+	began = true;
 	vu_check(!ibv_modify_qp(qp[0].qp, &attr, IBV_QP_STATE), "to RESET failed");
 	return NULL;
 }
 
 int main(int argc, char **argv)
 {
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
 	pthread_t thread;
 
 	vu_parse(argc, argv, "resetpoll", "a post in a batch, and a reset", NULL, 0);
 	open_all();
 	enter_batch();
 	vu_check(!pthread_create(&thread, NULL, reset, NULL), "no thread");
+	while (!began)
+		vu_sleep(0.01);
 	vu_sleep(0.3);
 	vu_at("posting in the batch");
 	post(0); /* what it says depends on how far the reset is */
 	ibv_end_poll(rcq);
 	pthread_join(thread, NULL);
+	vu_check(!ibv_query_qp(qp[0].qp, &attr, IBV_QP_STATE, &init), "ibv_query_qp failed");
+	vu_check(attr.qp_state == IBV_QPS_RESET, "the QP is not in RESET");
 	return vu_pass("one batch");
 }

@@ -120,8 +120,7 @@ Test(port, a_process_without_bytes_passes_the_window_by_one_take_at_most)
 	cr_expect_not(rnice_port_take(a, 1, T0));
 }
 
-/* While one is alone, most of what a take looks at is left out: from when another one is there,
- * not. */
+/* Who is alone skips most of what a take looks at, but not once another process is there. */
 Test(port, who_was_alone_shares_from_the_first_take_beside_another)
 {
 	struct rnice_segment *seg = fresh_segment();

@@ -206,8 +206,7 @@ Test(uar, auto_leaves_the_first_sixteen_to_the_driver)
 	cr_expect_eq(make_qp(3, &left), 0, "the 17th is for a thread that posts to its own QPs");
 }
 
-/* One thread makes a hundred; @seen: and they were posted to, each by another than the one before.
- */
+/* One thread makes 100 QPs; @seen: others were seen to post to them, in turns. */
 static void auto_for_others(bool seen, uint32_t budget, unsigned doors)
 {
 	uint32_t left = budget;
