@@ -65,7 +65,7 @@ TEST_PROGRAMS :=
 include tests/programs.mk
 include bench/programs.mk
 
-test-programs: $(TEST_PROGRAMS)
+test-programs: $(TEST_PROGRAMS) ## what the tests run, scripts/emulate included
 
 check: setup all test-programs ## every test, as CI runs them (VM included)
 	@BUILD=$(BUILD) tests/run

@@ -101,7 +101,7 @@ const struct rnice_setting rnice_settings[] = {
 		  " Without effect on other NICs." },
 	{ .name = "RNICE_UAR_BUDGET", .dflt = "512", FIELD(uar_budget),
 	  .unit = RNICE_UNIT_REGISTERS, .min = 1, .max = 65536,
-	  .help = "How many doorbell registers all rnice processes of a host together may reserve on"
+	  .help = "How many doorbell registers all rnice processes that share a segment may reserve on"
 		  " one device; what is beyond goes where the driver puts it." },
 	{ .name = "RNICE_SEGMENT", .dflt = "rnice-<uid>", FIELD(segment),
 	  .help = "The shared memory through which processes coordinate: a name under /dev/shm or an"
