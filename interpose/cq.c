@@ -141,7 +141,7 @@ static int drain_batch(struct cq *cq)
 static int drain(struct cq *cq, uint32_t max, bool now)
 {
 	uint32_t sum = 0;
-	int n;
+	int n = 0;
 
 	if (unlikely(load_relaxed(&cq->flush_wanted)) && atomic_exchange(&cq->flush_wanted, false))
 		flush_failed(cq);
@@ -156,6 +156,8 @@ static int drain(struct cq *cq, uint32_t max, bool now)
 		if (n < RNICE_POLL_BATCH)
 			break;
 	}
+	if (n < RNICE_POLL_BATCH && unlikely(rnice_port_paced(cq->ctx->dev->port)))
+		cq->looked = now_ns();
 	return (int)sum;
 }
 

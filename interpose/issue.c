@@ -356,7 +356,7 @@ static enum verdict issue(struct qp *q, uint64_t quantum, bool force, uint64_t n
 	chain.now = now;
 	v = build(q, &chain);
 	if (unlikely(chain.credit))
-		rnice_port_done(q->ctx->dev->port, chain.credit, 0, false, now);
+		rnice_port_done(q->ctx->dev->port, chain.credit, false, now);
 	return post_chain(q, &chain, v, now);
 }
 
@@ -547,7 +547,7 @@ bool qp_send_straight(struct qp *q, const struct ibv_send_wr *wr, int *err)
 	sendq_work(q, -(int64_t)c->signaled);
 	sendq_await(q, -1);
 	if (c->bytes)
-		rnice_port_done(port, c->bytes, 0, false, c->posted);
+		rnice_port_done(port, c->bytes, false, c->posted);
 	return *err != ENOMEM;
 }
 

@@ -224,10 +224,12 @@ void sendq_settle(struct qp *q, struct returned *r, uint64_t now)
 {
 	struct rnice_port *port = q->ctx->dev->port;
 
+	if (r->window && unlikely(rnice_port_paced(port)))
+		rnice_port_stayed(port, r->window, r->since, q->scq->looked, now);
 	if (r->window)
-		rnice_port_done(port, r->window, r->since, true, now);
+		rnice_port_done(port, r->window, true, now);
 	if (r->lost)
-		rnice_port_done(port, r->lost, 0, false, now);
+		rnice_port_done(port, r->lost, false, now);
 	if (r->rooms)
 		add_relaxed(&q->scq->room, (int32_t)r->rooms);
 	sendq_work(q, -(int64_t)r->signaled);

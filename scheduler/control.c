@@ -269,8 +269,9 @@ static void run_paced(struct rnice_control *c, const struct rnice_control_in *in
 
 	c->trial = 0;
 	c->trial_at = in->now + SEC;
-	c->chunk = mtu;
+	c->chunk = rnice_pace_chunk(&c->slow, mtu);
 	p.chunk = c->chunk;
+	p.packet = mtu;
 	rnice_pace_step(&c->slow, &p);
 	c->window = c->slow.window;
 	c->pace = c->slow.level;

@@ -32,7 +32,7 @@
 #include "scheduler/segment.h"
 
 #define SHM_MAGIC "rnice/1\n"
-#define SHM_VERSION 1
+#define SHM_VERSION 2
 
 #define SHM_LINE 64
 #define SHM_LINES 64 /* activity lines of a process: as many as a mask has bits */
@@ -117,6 +117,7 @@ struct shm_device {
 	/* one line: the clock that chunks go by, if rules.paced */
 	uint64_t pace shm_line; /* bytes/s */
 	uint64_t due;		/* when the next chunk may go */
+	uint64_t trip;		/* the shortest stay of a chunk in the NIC, ns; 0: not known */
 	uint64_t rate;		/* bytes/s that the device can serve, as far as known */
 	/* the tick's own */
 	uint64_t tick shm_line; /* when the last one began; CAS claims the next */

@@ -23,6 +23,9 @@
 
 #define UNDER_WAY_MAX 30 /* chunks */
 
+#define PAIRS_TRIAL 16		  /* epochs */
+#define PAIRS_AGAIN_NS (30 * SEC) /* after a trial that failed */
+
 #define LEVEL_MIN 10000 /* bytes/s */
 #define LEVEL_MAX UINT64_C(1000000000000)
 #define FIRST_PERCENT 92 /* of a known rate, to start with */
@@ -60,6 +63,14 @@ static void make_sane(struct rnice_pace *p, const struct rnice_pace_in *in)
 	if (p->least_at > in->now)
 		p->least_at = 0;
 	p->draining = clamp(p->draining, 0, LEFTOVER_EPOCHS);
+	p->pairs = clamp(p->pairs, 0, PAIRS_TRIAL);
+	if (p->pairs_at > in->now + PAIRS_AGAIN_NS)
+		p->pairs_at = 0;
+}
+
+uint64_t rnice_pace_trip(const struct rnice_pace *p)
+{
+	return p->least_before && p->least_before < p->least ? p->least_before : p->least;
 }
 
 /* The shortest stay of the last 5 to 10 seconds, with this one. */
@@ -72,7 +83,44 @@ static uint64_t shortest(struct rnice_pace *p, uint64_t stay, uint64_t now)
 	}
 	if (!p->least || stay < p->least)
 		p->least = stay;
-	return p->least_before && p->least_before < p->least ? p->least_before : p->least;
+	return rnice_pace_trip(p);
+}
+
+/* What was the shortest stay is none to compare with any longer. */
+static void forget(struct rnice_pace *p, uint64_t stay, uint64_t now)
+{
+	p->least = stay;
+	p->least_before = 0;
+	p->least_at = now;
+	p->full = 0;
+}
+
+uint64_t rnice_pace_chunk(const struct rnice_pace *p, uint64_t packet)
+{
+	return p->pairs && packet <= RNICE_CHUNK_MAX / 2 ? 2 * packet : packet;
+}
+
+/*
+ * Each chunk costs an ACK and the headers of a message, so two packets are better than one if the
+ * second does not wait for the first: on a port that saves up what it does not use (a shaper with a
+ * bucket), and then sends chunks in less time than one of their packets takes at its rate.
+ */
+static void choose_chunk(struct rnice_pace *p, const struct rnice_pace_in *in, uint64_t best,
+			 uint64_t packet_ns)
+{
+	bool saves = best < packet_ns;
+
+	if (!p->pairs && saves && in->now >= p->pairs_at) {
+		p->pairs = 1;
+	} else if (p->pairs == PAIRS_TRIAL && !saves) {
+		p->pairs = 0;
+		p->pairs_at = in->now + PAIRS_AGAIN_NS;
+	} else {
+		p->pairs += p->pairs && p->pairs < PAIRS_TRIAL;
+		return;
+	}
+	forget(p, 0, in->now);
+	p->draining = 1;
 }
 
 static void fall(struct rnice_pace *p, uint64_t served)
@@ -106,12 +154,16 @@ static bool crowded(const struct rnice_pace *p, uint64_t stay, uint64_t served)
 	return rnice_muldiv(stay, served, SEC) >= p->window / 4 * 3;
 }
 
-/* Two chunks, and those that are on their way when nothing waits. */
+/*
+ * One chunk in service, one behind it, and what is on its way when nothing waits; that four thirds,
+ * not to be crowded by itself.
+ */
 static uint64_t window_for(const struct rnice_pace *p, uint64_t best, uint64_t chunk)
 {
-	uint64_t under_way = rnice_muldiv(p->level, best, SEC) / chunk;
+	uint64_t bytes = rnice_muldiv(p->level, best, SEC);
 
-	return (2 + clamp(under_way, 0, UNDER_WAY_MAX)) * chunk;
+	bytes -= clamp(chunk, 0, bytes);
+	return (2 + clamp((bytes / 3 * 4 + chunk / 2) / chunk, 0, UNDER_WAY_MAX)) * chunk;
 }
 
 static void judge(struct rnice_pace *p, const struct rnice_pace_in *in, uint64_t ns)
@@ -119,19 +171,26 @@ static void judge(struct rnice_pace *p, const struct rnice_pace_in *in, uint64_t
 	uint64_t stay = rnice_muldiv(p->stayed, 1024, p->staying),
 		 best = shortest(p, stay, in->now);
 	uint64_t fastest = p->level > in->rate ? p->level : in->rate;
-	uint64_t chunk_ns = rnice_muldiv(in->chunk, SEC, fastest);
+	uint64_t packet_ns = rnice_muldiv(in->packet, SEC, fastest);
 	uint64_t served = rnice_muldiv(p->done, SEC, ns);
+	bool crowd = crowded(p, stay, served);
 
 	if (p->draining) {
 		p->draining--;
 		return;
 	}
-	p->full = stay > best + chunk_ns * 9 / 20 || crowded(p, stay, served) ? p->full + 1 : 0;
-	if (p->full >= FULL)
+	p->full = crowd || stay > best + packet_ns * 9 / 20 ? p->full + 1 : 0;
+	if (p->full >= FULL && p->floored && !crowd) {
+		/* So far below the rate none waits: the round trip has become longer. */
+		forget(p, stay, in->now);
+		p->step = STEP_MAX;
+	} else if (p->full >= FULL) {
 		fall(p, served);
-	else if (!p->full && in->backlog && served >= rnice_muldiv(p->level, 85, 100))
+	} else if (!p->full && in->backlog && served >= rnice_muldiv(p->level, 85, 100)) {
 		rise(p);
+	}
 	p->window = window_for(p, best, in->chunk);
+	choose_chunk(p, in, best, packet_ns);
 }
 
 void rnice_pace_step(struct rnice_pace *p, const struct rnice_pace_in *in)

@@ -40,7 +40,11 @@
 #define SKEW_SEEN 16	  /* ... if it was each time somebody looked */
 #define VTIME_SANE (INT64_C(1) << 41) /* bytes; a larger distance is garbage */
 #define DUE_SANE INT64_C(10000000000) /* ns; what is due later than that is garbage */
-#define STAY_MOST 3		      /* times the service time of a chunk; a full window is two */
+#define STAY_MOST 3 /* times the service time of a chunk, beyond the trip; a full window is two */
+/* A stay must be known within this part of a chunk's service time, unless so many in a row are not.
+ */
+#define BLURRED 8
+#define BLURRED_RUN 8
 #define PAY_MAX_NS UINT64_C(600000000000) /* no message takes longer */
 #define RETRY_MIN_NS 20000
 #define RETRY_MAX_NS 1000000
@@ -521,16 +525,39 @@ bool rnice_port_take(struct rnice_port *port, uint64_t bytes, uint64_t now)
 }
 
 /*
- * How long bytes of a paced port are in the NIC: tick.c makes a mean of it. One that took very long
- * was seen late, or stood behind something else than bulk; it must not outweigh all others.
+ * How long a chunk was in the NIC. One that completed while the program did not look (off its CPU,
+ * or posting) was there at least until it looked last: more is not known. 0: nothing is.
  */
-static __attribute__((noinline)) void note_stay(struct rnice_port *port, uint64_t bytes,
-						uint64_t since, uint64_t now)
+static uint64_t stay_of(struct rnice_port *port, uint64_t since, uint64_t looked, uint64_t now,
+			uint64_t little)
 {
-	uint64_t pace = load_relaxed(&port->dev->pace), ns = now - since;
-	uint64_t most = STAY_MOST * rnice_muldiv(bytes, 1000000000, pace ? pace : 1);
+	if (now - looked <= little) {
+		store_relaxed(&port->blurred, 0);
+		return now - since;
+	}
+	if ((int64_t)(looked - since) > 0) {
+		store_relaxed(&port->blurred, 0);
+		return looked - since;
+	}
+	return add_relaxed(&port->blurred, 1) < BLURRED_RUN ? 0 : now - since;
+}
 
-	if (!since || most > DUE_SANE)
+/*
+ * tick.c makes a mean of it. One that took very long was seen late all the same, or stood behind
+ * something else than bulk; it must not outweigh all others.
+ */
+void rnice_port_stayed(struct rnice_port *port, uint64_t bytes, uint64_t since, uint64_t looked,
+		       uint64_t now)
+{
+	uint64_t pace = load_relaxed(&port->dev->pace), trip = load_relaxed(&port->dev->trip);
+	uint64_t own = rnice_muldiv(bytes, 1000000000, pace ? pace : 1);
+	uint64_t service = rnice_muldiv(rnice_port_chunk(port), 1000000000, pace ? pace : 1);
+	uint64_t most = trip && trip < DUE_SANE ? trip + STAY_MOST * own : DUE_SANE, ns;
+
+	if (!since || own > DUE_SANE || load_relaxed(&port->lost))
+		return;
+	ns = stay_of(port, since, looked, now, service / BLURRED);
+	if (!ns)
 		return;
 	add_relaxed(&port->flow->stayed, (ns < most ? ns : most) / 1024 * bytes);
 	add_relaxed(&port->flow->staying, bytes);
@@ -543,15 +570,13 @@ static __attribute__((noinline)) void give_back(struct rnice_port *port, uint64_
 	rnice_bucket_return(&port->proc->bucket, bytes);
 }
 
-void rnice_port_done(struct rnice_port *port, uint64_t bytes, uint64_t since, bool ok, uint64_t now)
+void rnice_port_done(struct rnice_port *port, uint64_t bytes, bool ok, uint64_t now)
 {
 	sub_relaxed(&port->inflight, bytes);
 	if (unlikely(load_relaxed(&port->lost)))
 		return;
 	if (unlikely(!ok))
 		give_back(port, bytes);
-	else if (unlikely(load_relaxed(&port->dev->rules.paced)))
-		note_stay(port, bytes, since, now);
 	/* A1 release, pairs with A2 in rnice_flow_inflight(): done seen => its taken seen. */
 	add_release(&port->flow->done, bytes);
 	store_relaxed(&port->flow->asked, now);

@@ -78,12 +78,17 @@ bool rnice_port_take(struct rnice_port *port, uint64_t bytes, uint64_t now);
 unsigned rnice_port_take_some(struct rnice_port *port, uint64_t bytes, unsigned n, uint64_t now,
 			      bool *shut);
 /*
- * @bytes left the NIC, where they had been since @since (0: not known); @ok false for errors and
- * flushes (they say nothing about the service rate). Also to write off bytes that are stuck: but
- * then never twice for the same bytes.
+ * @bytes left the NIC; @ok false for errors and flushes (they say nothing about the service rate).
+ * Also to write off bytes that are stuck: but then never twice for the same bytes.
  */
-void rnice_port_done(struct rnice_port *port, uint64_t bytes, uint64_t since, bool ok,
-		     uint64_t now);
+void rnice_port_done(struct rnice_port *port, uint64_t bytes, bool ok, uint64_t now);
+/*
+ * If rnice_port_paced(), for each piece that went well: it was posted at @since (0: not known) and
+ * found done at @now, by somebody who had looked at @looked last, and not found it. The pace is
+ * made of that.
+ */
+void rnice_port_stayed(struct rnice_port *port, uint64_t bytes, uint64_t since, uint64_t looked,
+		       uint64_t now);
 /*
  * Nobody waits for this process: it is the only one on the device, and neither a rate nor a pace
  * holds it. Then the @now of its takes may be some ms old.

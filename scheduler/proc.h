@@ -35,7 +35,8 @@ struct rnice_port {
 	uint64_t upkeep_at;		   /* when this process last looked after itself */
 	uint64_t skew, skew_at, skew_seen; /* the flow in the segment is wrong by, since */
 	uint64_t pay_until;		   /* after a message larger than its share, see port.c */
-	uint32_t backlog;		   /* as told by rnice_port_backlog() */
+	uint64_t blurred; /* so many chunks in a row may have stayed for any time */
+	uint32_t backlog; /* as told by rnice_port_backlog() */
 	uint32_t mtu;
 	uint32_t lost; /* the slot is somebody else's: write there no more */
 };

@@ -209,6 +209,7 @@ static void publish(struct shm_device *dev, const struct rnice_control *c,
 		    const struct rnice_rules *r, uint64_t now)
 {
 	store_relaxed(&dev->pace, c->pace);
+	store_relaxed(&dev->trip, rnice_pace_trip(&c->slow));
 	store_relaxed(&dev->rate, c->rate);
 	store_relaxed(&dev->rules.window, r->window);
 	store_relaxed(&dev->rules.total, r->total);

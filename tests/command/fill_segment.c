@@ -68,7 +68,7 @@ static int run(struct rnice_proc *proc)
 	fflush(stdout);
 	while (read(STDIN_FILENO, &c, 1) > 0)
 		;
-	rnice_port_done(port, 4096, 0, true, now());
+	rnice_port_done(port, 4096, true, now());
 	rnice_port_activity_release(port, line);
 	rnice_port_detach(port);
 	return 0;

@@ -43,7 +43,7 @@ static void *bulk(void *arg)
 			add_relaxed(&race.takes, 1);
 		} else if (n) {
 			add_seq_cst(&race.truth, -(int64_t)held[--n]);
-			rnice_port_done(port, held[n], 0, rnd % 7 != 0, now());
+			rnice_port_done(port, held[n], rnd % 7 != 0, now());
 			rnice_port_count(port, RNICE_CTR_BYTES, (int64_t)held[n]);
 		} else {
 			require(rnice_port_retry_ns(port, now()) <= SEC, "retry within a second");
@@ -51,7 +51,7 @@ static void *bulk(void *arg)
 		}
 	}
 	while (n)
-		rnice_port_done(port, held[--n], 0, true, now());
+		rnice_port_done(port, held[--n], true, now());
 	return NULL;
 }
 

@@ -45,7 +45,7 @@ static void *live(void *arg)
 		require(!rnice_port_attach(proc, name, &port), "attach");
 		rnice_port_backlog(port, true, clock_now());
 		if (rnice_port_take(port, 4096, clock_now()) && round % 2)
-			rnice_port_done(port, 4096, 0, true, clock_now());
+			rnice_port_done(port, 4096, true, clock_now());
 		if (round % 3 == 0)
 			rnice_port_detach(port);
 		add_seq_cst(&race.users[proc->index], (uint32_t)-1);

@@ -115,7 +115,9 @@ static inline void sim_complete(struct sim *s)
 	memmove(s->queue, s->queue + 1, --s->chunks * sizeof(c));
 	s->proc[c.proc].inflight -= c.bytes;
 	s->proc[c.proc].served += c.bytes;
-	rnice_port_done(s->proc[c.proc].port, c.bytes, c.since, true, s->now);
+	if (rnice_port_paced(s->proc[c.proc].port))
+		rnice_port_stayed(s->proc[c.proc].port, c.bytes, c.since, s->now, s->now);
+	rnice_port_done(s->proc[c.proc].port, c.bytes, true, s->now);
 	sim_ask(s, c.proc);
 }
 

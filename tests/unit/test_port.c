@@ -32,7 +32,7 @@ Test(port, chunk_and_window_that_were_given_are_used_exactly)
 	cr_expect_eq(rnice_port_chunk(port), 1);
 	cr_expect(rnice_port_take(port, 10, T0));
 	cr_expect_not(rnice_port_take(port, 1, T0));
-	rnice_port_done(port, 1, 0, true, T0);
+	rnice_port_done(port, 1, true, T0);
 	cr_expect(rnice_port_take(port, 1, T0));
 }
 
@@ -91,7 +91,7 @@ Test(port, the_first_take_may_be_larger_than_the_window_the_second_not)
 
 	cr_expect(rnice_port_take(port, 1 << 20, T0));
 	cr_expect_not(rnice_port_take(port, 1, T0));
-	rnice_port_done(port, 1 << 20, 0, true, T0);
+	rnice_port_done(port, 1 << 20, true, T0);
 	cr_expect(rnice_port_take(port, 1, T0));
 }
 
@@ -104,7 +104,7 @@ Test(port, what_another_process_has_in_the_nic_counts)
 	cr_expect(rnice_port_take(b, 400, T0));
 	cr_expect_not(rnice_port_take(a, 1, T0));
 	cr_expect_not(rnice_port_take(b, 1, T0));
-	rnice_port_done(a, 600, 0, true, T0);
+	rnice_port_done(a, 600, true, T0);
 	cr_expect(rnice_port_take(b, 100, T0));
 }
 
@@ -393,11 +393,76 @@ Test(port, what_was_not_sent_is_not_charged_to_the_rate)
 
 	for (int i = 0; i < 3; i++) {
 		cr_expect(rnice_port_take(port, 4096, T0), "take %d", i);
-		rnice_port_done(port, 4096, 0, false, T0);
+		rnice_port_done(port, 4096, false, T0);
 	}
 	cr_expect(rnice_port_take(port, 4096, T0));
-	rnice_port_done(port, 4096, T0, true, T0);
+	rnice_port_done(port, 4096, true, T0);
 	cr_expect_not(rnice_port_take(port, 4096, T0));
+}
+
+/* ---- how long chunks stay ---- */
+
+static struct rnice_port *paced_port(void)
+{
+	struct rnice_port *port = bulk_port(fresh_segment(), plain);
+
+	store_relaxed(&port->dev->rules.chunk, 4096);
+	store_relaxed(&port->dev->rules.paced, 1);
+	store_relaxed(&port->dev->pace, 10000000); /* 410 us per chunk */
+	store_relaxed(&port->dev->trip, 100 * USEC);
+	return port;
+}
+
+/* One chunk posted at T0, found at T0 + @found us, looked for before at T0 + @looked us: its stay,
+ * us, or -1: none was noted. */
+static double stay_of(struct rnice_port *port, int64_t looked, int64_t found)
+{
+	uint64_t stayed = load_relaxed(&port->flow->stayed),
+		 staying = load_relaxed(&port->flow->staying);
+
+	rnice_port_stayed(port, 4096, T0, T0 + (uint64_t)looked * USEC,
+			  T0 + (uint64_t)found * USEC);
+	staying = load_relaxed(&port->flow->staying) - staying;
+	if (!staying)
+		return -1;
+	cr_expect_eq(staying, 4096);
+	return (double)(load_relaxed(&port->flow->stayed) - stayed) * 1.024 / 4096;
+}
+
+Test(stay, is_from_post_to_completion_if_somebody_looked_just_before)
+{
+	cr_expect_float_eq(stay_of(paced_port(), 198, 200), 200, 2);
+}
+
+Test(stay, ends_at_the_last_look_if_nobody_looked_for_a_while)
+{
+	cr_expect_float_eq(stay_of(paced_port(), 300, 1000), 300, 2);
+}
+
+Test(stay, is_not_known_if_nobody_looked_since_the_post)
+{
+	cr_expect_float_eq(stay_of(paced_port(), -10, 1000), -1, 0);
+}
+
+Test(stay, of_a_program_that_always_looks_late_is_until_it_looks)
+{
+	struct rnice_port *port = paced_port();
+	double last = -1;
+
+	for (int i = 0; i < 20; i++)
+		last = stay_of(port, -10, 1000);
+	cr_expect_float_eq(last, 1000, 2);
+	stay_of(port, 198, 200);
+	cr_expect_float_eq(stay_of(port, -10, 1000), -1, 0);
+}
+
+Test(stay, of_one_chunk_counts_as_three_service_times_beyond_the_trip_at_most)
+{
+	struct rnice_port *port = paced_port();
+
+	cr_expect_float_eq(stay_of(port, 99999, 100000), 100 + 3 * 409.6, 3);
+	store_relaxed(&port->dev->trip, 5000 * USEC);
+	cr_expect_float_eq(stay_of(port, 5199, 5200), 5200, 3);
 }
 
 /* ---- counters ---- */
@@ -461,7 +526,7 @@ static void *hammer(void *arg)
 		for (unsigned j = 0; j < i % 32; j++)
 			cpu_relax();
 		add_seq_cst(h->truth, -(int64_t)bytes);
-		rnice_port_done(h->port, bytes, 0, true, T0);
+		rnice_port_done(h->port, bytes, true, T0);
 	}
 	return NULL;
 }
@@ -547,7 +612,7 @@ Test(port, bytes_of_a_killed_process_come_back_within_milliseconds, .timeout = 2
 		while (!rnice_port_take(port, 1000, clock_now()))
 			sleep_ns(50 * USEC);
 		worst = worst > clock_now() - start ? worst : clock_now() - start;
-		rnice_port_done(port, 1000, 0, true, clock_now());
+		rnice_port_done(port, 1000, true, clock_now());
 		wait_for(pid);
 	}
 	cr_log_info("back after at most %.1f ms", (double)worst / 1e6);
@@ -564,7 +629,7 @@ Test(port, a_take_and_a_done_alone_cost_tens_of_nanoseconds)
 
 		for (int i = 0; i < 1000; i++, now += 50) {
 			rnice_port_take(port, 4096, now);
-			rnice_port_done(port, 4096, 0, true, now);
+			rnice_port_done(port, 4096, true, now);
 		}
 		ns = (clock_now() - start) / 1000;
 		best = ns < best ? ns : best;

@@ -13,6 +13,7 @@ struct model {
 	double rate;	       /* of the port, bytes/s */
 	uint64_t trip;	       /* from the end of a chunk until its bytes are free again, ns */
 	uint64_t period, next; /* of a latency program; 0: none */
+	bool saves;	       /* it lets through at once what it did not use before */
 	uint64_t given; /* bytes in the NIC as the program set them, once chunks wait; 0: not */
 };
 
@@ -29,11 +30,16 @@ static struct model model(double rate, uint64_t trip, uint32_t mtu)
 	return m;
 }
 
+/* From post to completion where nothing waits, ns. */
+static double own_stay(const struct model *m)
+{
+	return (m->saves ? 0 : m->rules.chunk / m->rate * 1e9) + (double)m->trip;
+}
+
 /* Bytes per second with this window: the port is never faster, a round trip carries one window. */
 static double speed(const struct model *m)
 {
-	double chunk = m->rules.chunk / m->rate * 1e9, trip = (double)m->trip + chunk;
-	double s = (double)m->rules.window / trip * 1e9;
+	double s = (double)m->rules.window / own_stay(m) * 1e9;
 
 	s = s < m->rate ? s : m->rate;
 	return m->rules.paced && m->c.pace < s ? (double)m->c.pace : s;
@@ -42,10 +48,9 @@ static double speed(const struct model *m)
 /* How long a chunk is in the NIC: behind a full window, or a trip of its own. */
 static double stay(const struct model *m)
 {
-	double own = m->rules.chunk / m->rate * 1e9 + (double)m->trip;
 	double queued = (double)(m->given ? m->given : m->rules.window) / speed(m) * 1e9;
 
-	return m->rules.paced && (double)m->c.pace < m->rate ? own : queued;
+	return m->rules.paced && (double)m->c.pace < m->rate ? own_stay(m) : queued;
 }
 
 /* @ns of it; the bytes served. */
@@ -176,6 +181,49 @@ Test(control, a_long_round_trip_gets_as_many_chunks_as_it_takes)
 	cr_expect_geq(run(&m, SEC), 0.95 * 12.5e9);
 }
 
+Test(control, a_slow_port_that_saves_up_gets_chunks_of_two_packets_as_long_as_it_does)
+{
+	struct model m = model(12.5e6, 100 * USEC, 4096);
+
+	m.period = 1;
+	m.saves = true;
+	run(&m, 3 * SEC);
+	cr_expect_eq(m.rules.chunk, 8192);
+	cr_expect_eq(m.rules.window, 2 * m.rules.chunk);
+	m.saves = false;
+	run(&m, 15 * SEC);
+	cr_expect_eq(m.rules.chunk, 4096);
+	m.saves = true;
+	run(&m, 35 * SEC);
+	cr_expect_eq(m.rules.chunk, 8192);
+}
+
+/* Two do not fit into the bucket: that is tried for a moment now and then. */
+Test(control, chunks_of_two_packets_are_given_up_where_the_second_waits)
+{
+	struct model m = model(12.5e6, 100 * USEC, 4096);
+	unsigned two = 0;
+
+	m.period = 1;
+	for (int i = 0; i < 60000; i++) {
+		m.saves = m.rules.chunk == 4096;
+		run(&m, MSEC);
+		two += m.rules.chunk == 8192;
+	}
+	cr_expect_gt(two, 0);
+	cr_expect_lt(two, 600);
+}
+
+Test(control, the_largest_packets_are_not_paired)
+{
+	struct model m = model(12.5e6, 100 * USEC, RNICE_CHUNK_MAX);
+
+	m.period = 1;
+	m.saves = true;
+	run(&m, 5 * SEC);
+	cr_expect_eq(m.rules.chunk, RNICE_CHUNK_MAX);
+}
+
 /* The edge is where chunks begin to wait; the pace is found and kept just below it. */
 static void expect_just_below_the_edge(struct model *m, double least)
 {
@@ -233,6 +281,28 @@ Test(control, a_pace_follows_a_port_that_becomes_slower_and_faster)
 	m.rate = 12.5e6;
 	run(&m, 20 * SEC);
 	expect_just_below_the_edge(&m, 0.9);
+}
+
+Test(control, a_long_round_trip_costs_a_slow_port_nothing)
+{
+	struct model m = model(12.5e6, 3 * MSEC, 4096);
+
+	m.period = 1;
+	run(&m, 5 * SEC);
+	expect_just_below_the_edge(&m, 0.96);
+}
+
+/* As on a machine that becomes busy: nothing waits, but everything takes longer than before. */
+Test(control, a_round_trip_that_becomes_longer_is_no_queue_for_long)
+{
+	struct model m = model(12.5e6, 100 * USEC, 4096);
+
+	m.period = 1;
+	m.saves = true;
+	run(&m, 5 * SEC);
+	m.trip = 400 * USEC;
+	run(&m, SEC);
+	cr_expect_geq(run(&m, SEC), 0.95 * m.rate);
 }
 
 /* Polled once in 3 ms: every stay is long, but none is longer than the others. */

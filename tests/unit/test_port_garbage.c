@@ -61,7 +61,7 @@ static void call_port(struct victim *v, unsigned i)
 	if (rnice_port_take(port, bytes, v->now))
 		v->held[i] += bytes;
 	if (v->held[i] >= bytes && v->rnd % 2) {
-		rnice_port_done(port, bytes, 0, v->rnd % 5 != 0, v->now);
+		rnice_port_done(port, bytes, v->rnd % 5 != 0, v->now);
 		v->held[i] -= bytes;
 	}
 	cr_assert_leq(rnice_port_retry_ns(port, v->now), SEC);
@@ -144,7 +144,7 @@ static uint64_t time_for_1000(struct victim *v)
 
 		if (rnice_port_take(v->port[0], bytes, v->now)) {
 			v->now += 10 * USEC;
-			rnice_port_done(v->port[0], bytes, 0, true, v->now);
+			rnice_port_done(v->port[0], bytes, true, v->now);
 			done++;
 		}
 	}

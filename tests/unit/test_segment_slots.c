@@ -271,7 +271,7 @@ static void live(struct rnice_segment *seg)
 		rnice_port_backlog(port, true, clock_now());
 		for (int i = 0; i < 50; i++)
 			if (rnice_port_take(port, 4096, clock_now()) && i % 2)
-				rnice_port_done(port, 4096, 0, true, clock_now());
+				rnice_port_done(port, 4096, true, clock_now());
 		rnice_proc_leave(proc);
 	}
 	_exit(1);
