@@ -133,14 +133,18 @@ tb_bits() {
 # Make both ports send at RATE at most; "off" takes the limit away.
 #
 # KIND says what waits where: none (one queue), prio (packets whose TOS byte is TOS go first,
-# always) or ets (they get PERCENT of the rate when both sides want it).
+# always), prio-whole (the same, as on a wire) or ets (they get PERCENT of the rate when both sides
+# want it).
+#
+# Under prio the packet that tbf is saving up for can still be overtaken, though on a wire it would
+# be half out. A second tbf that never limits holds the packet it was asked for (so does ets).
 #
 # The burst is 1.3 ms of the rate (16 KiB at 100mbit), which keeps a timer that fires late from
 # costing throughput, but never less than two packets. The queue holds 200 ms: rxe has at most 64
 # packets of each QP in it, so a shorter one would only add losses that the hardware would not
 # have.
 tb_shape() {
-	local rate=$1 kind=${2-none} tos=${3-0xb8} percent=${4-50} bits burst limit nd child
+	local rate=$1 kind=${2-none} tos=${3-0xb8} percent=${4-50} bits burst limit nd child parent
 
 	for nd in "${TB_NETDEV[@]}"; do
 		tc qdisc del dev "$nd" root 2>/dev/null || :
@@ -156,13 +160,18 @@ tb_shape() {
 			tbf rate "${bits}bit" burst $burst latency 200ms
 		case $kind in
 		none) continue ;;
-		prio) child=(prio bands 2 priomap 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1) ;;
+		prio | prio-whole) child=(prio bands 2 priomap 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1) ;;
 		ets)
 			child=(ets bands 2 priomap 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1
 				quanta $((percent * TB_MTU / 10)) $(((100 - percent) * TB_MTU / 10)))
 			;;
 		esac
-		tc qdisc add dev "$nd" parent 1:1 handle 10: "${child[@]}"
+		parent=1:1
+		if [[ $kind == prio-whole ]]; then
+			tc qdisc add dev "$nd" parent 1:1 handle 2: tbf rate 100gbit burst 1m limit 1m
+			parent=2:1
+		fi
+		tc qdisc add dev "$nd" parent $parent handle 10: "${child[@]}"
 		tc qdisc add dev "$nd" parent 10:1 handle 11: bfifo limit $limit
 		tc qdisc add dev "$nd" parent 10:2 handle 12: bfifo limit $limit
 		# The two low bits are ECN's.
