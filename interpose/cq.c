@@ -140,6 +140,8 @@ static int drain_batch(struct cq *cq)
 
 static int drain(struct cq *cq, uint32_t max, bool now)
 {
+	bool paced = rnice_port_paced(cq->ctx->dev->port);
+	uint64_t at = 0;
 	uint32_t sum = 0;
 	int n = 0;
 
@@ -149,6 +151,7 @@ static int drain(struct cq *cq, uint32_t max, bool now)
 	if (unlikely(load_relaxed(&cq->handed_out)) && !atomic_load(&cq->awaiting))
 		return 0;
 	while (sum < max && cq_ring_count(cq) < (uint32_t)cq->asked) {
+		at = unlikely(paced) ? now_ns() : 0;
 		n = cq->ex ? cqex_drain(cq, now) : drain_batch(cq);
 		if (n <= 0)
 			break;
@@ -156,8 +159,8 @@ static int drain(struct cq *cq, uint32_t max, bool now)
 		if (n < RNICE_POLL_BATCH)
 			break;
 	}
-	if (n < RNICE_POLL_BATCH && unlikely(rnice_port_paced(cq->ctx->dev->port)))
-		cq->looked = now_ns();
+	if (at && n >= 0 && n < RNICE_POLL_BATCH)
+		cq->looked = at;
 	return (int)sum;
 }
 

@@ -118,7 +118,7 @@ static int take_aside(struct cq *cq, struct ibv_wc *wc, struct wc_more *more, bo
 	if (!ex->refused_at)
 		ex->refused_at = now_ns();
 	if (!now && now_ns() - ex->refused_at < PATIENCE_NS)
-		return 0;
+		return -1;
 	n = cq->real_poll(cq->ibv, RNICE_POLL_BATCH, wc);
 	for (i = 0; i < n; i++)
 		more[i] = ex->newest;

@@ -261,6 +261,7 @@ static void run_paced(struct rnice_control *c, const struct rnice_control_in *in
 		.done = in->done,
 		.stayed = in->stayed,
 		.staying = in->staying,
+		.pieces = in->pieces,
 		.rate = c->rate,
 		.firm = c->firm,
 		.backlog = c->backlog && in->backlog,

@@ -39,6 +39,7 @@ struct rnice_control_in {
 	uint64_t inflight; /* bytes in the NIC */
 	uint64_t stayed; /* paced: the sum over @staying bytes of their time in the NIC, 1024 ns */
 	uint64_t staying;
+	uint64_t pieces;     /* ... of so many chunks or uncut messages */
 	uint64_t preempt_ns; /* the least of the processes that have work */
 	uint64_t given;	     /* the largest window that was given to one of them, 0: none */
 	uint32_t mtu;	     /* the largest of theirs; 0 unknown */

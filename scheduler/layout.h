@@ -73,8 +73,9 @@ struct shm_flow {
 	uint64_t used;	    /* 1: attached; 2: was */
 	uint64_t stayed;    /* sum over bytes of how long they were in the NIC, 1024 ns, and ... */
 	uint64_t staying;   /* ... of which bytes: those that were paced */
+	uint64_t pieces;    /* ... in so many pieces */
 	uint64_t doorbells; /* registers reserved: this process's part of the host's budget */
-	uint64_t spare[2];
+	uint64_t spare;
 	/* statistics */
 	uint64_t counter[RNICE_CTR_COUNT] shm_line;
 	uint64_t latency[RNICE_LATENCY_BUCKETS] shm_line;
@@ -103,9 +104,9 @@ struct shm_slot {
 
 /* What the last tick saw of a slot. */
 struct shm_watch {
-	uint64_t posts, done, stayed, staying;
+	uint64_t posts, done, stayed, staying, pieces;
 	uint64_t checked; /* when somebody last looked whether the owner lives */
-	uint64_t spare[3];
+	uint64_t spare[2];
 };
 
 struct shm_device {

@@ -40,7 +40,7 @@ static uint64_t clamp(uint64_t v, uint64_t lo, uint64_t hi)
 static void begin_epoch(struct rnice_pace *p, uint64_t now)
 {
 	p->at = now;
-	p->done = p->stayed = p->staying = 0;
+	p->done = p->stayed = p->staying = p->pieces = 0;
 }
 
 static void start(struct rnice_pace *p, const struct rnice_pace_in *in)
@@ -73,10 +73,13 @@ uint64_t rnice_pace_trip(const struct rnice_pace *p)
 	return p->least_before && p->least_before < p->least ? p->least_before : p->least;
 }
 
-/* The shortest stay of the last 5 to 10 seconds, with this one. */
-static uint64_t shortest(struct rnice_pace *p, uint64_t stay, uint64_t now)
+/*
+ * The shortest stay of the last 5 to 10 seconds, with this one. None is forgotten while the port
+ * serves less than it gets, as all that is seen then has waited.
+ */
+static uint64_t shortest(struct rnice_pace *p, uint64_t stay, uint64_t now, bool keeps_up)
 {
-	if (now - p->least_at > LEAST_NS) {
+	if (keeps_up && now - p->least_at > LEAST_NS) {
 		p->least_before = p->least;
 		p->least = stay;
 		p->least_at = now;
@@ -108,7 +111,7 @@ uint64_t rnice_pace_chunk(const struct rnice_pace *p, uint64_t packet)
 static void choose_chunk(struct rnice_pace *p, const struct rnice_pace_in *in, uint64_t best,
 			 uint64_t packet_ns)
 {
-	bool saves = best < packet_ns;
+	bool saves = best && best < packet_ns;
 
 	if (!p->pairs && saves && in->now >= p->pairs_at) {
 		p->pairs = 1;
@@ -146,50 +149,58 @@ static void rise(struct rnice_pace *p)
 }
 
 /*
- * Bytes in the NIC on average, by Little's law: is the window mostly in use? Then there is a queue,
- * even if no shorter stay was ever seen.
+ * Bytes in the NIC on average, by Little's law: are those of the window in use that pieces of
+ * @piece bytes can use? Then there is a queue, even if no shorter stay was ever seen.
  */
-static bool crowded(const struct rnice_pace *p, uint64_t stay, uint64_t served)
+static bool crowded(const struct rnice_pace *p, uint64_t piece, uint64_t stay, uint64_t served)
 {
-	return rnice_muldiv(stay, served, SEC) >= p->window / 4 * 3;
+	uint64_t usable = clamp(p->window / piece, 1, UINT64_MAX) * piece;
+
+	return rnice_muldiv(stay, served, SEC) >= usable / 8 * 7;
 }
 
 /*
- * One chunk in service, one behind it, and what is on its way when nothing waits; that four thirds,
- * not to be crowded by itself.
+ * One piece in service, a chunk behind it, and what is on its way when nothing waits; that four
+ * thirds, not to be crowded by itself.
  */
-static uint64_t window_for(const struct rnice_pace *p, uint64_t best, uint64_t chunk)
+static uint64_t window_for(const struct rnice_pace *p, uint64_t piece, uint64_t best,
+			   uint64_t chunk)
 {
 	uint64_t bytes = rnice_muldiv(p->level, best, SEC);
 
-	bytes -= clamp(chunk, 0, bytes);
+	bytes -= clamp(piece, 0, bytes);
 	return (2 + clamp((bytes / 3 * 4 + chunk / 2) / chunk, 0, UNDER_WAY_MAX)) * chunk;
 }
 
 static void judge(struct rnice_pace *p, const struct rnice_pace_in *in, uint64_t ns)
 {
-	uint64_t stay = rnice_muldiv(p->stayed, 1024, p->staying),
-		 best = shortest(p, stay, in->now);
 	uint64_t fastest = p->level > in->rate ? p->level : in->rate;
 	uint64_t packet_ns = rnice_muldiv(in->packet, SEC, fastest);
+	uint64_t stay = rnice_muldiv(p->stayed, 1024, p->staying);
 	uint64_t served = rnice_muldiv(p->done, SEC, ns);
-	bool crowd = crowded(p, stay, served);
+	bool keeps_up = served >= rnice_muldiv(p->level, 85, 100);
+	uint64_t best = shortest(p, stay, in->now, keeps_up);
+	uint64_t piece = p->pieces ? p->staying / p->pieces : 0;
 
 	if (p->draining) {
 		p->draining--;
 		return;
 	}
-	p->full = crowd || stay > best + packet_ns * 9 / 20 ? p->full + 1 : 0;
-	if (p->full >= FULL && p->floored && !crowd) {
+	piece = piece > in->chunk ? piece : in->chunk;
+	if (stay > best + packet_ns * 9 / 20 || crowded(p, piece, stay, served))
+		p->full++;
+	else
+		p->full = 0;
+	if (p->full >= FULL && p->floored && keeps_up && stay < best + packet_ns) {
 		/* So far below the rate none waits: the round trip has become longer. */
 		forget(p, stay, in->now);
 		p->step = STEP_MAX;
 	} else if (p->full >= FULL) {
 		fall(p, served);
-	} else if (!p->full && in->backlog && served >= rnice_muldiv(p->level, 85, 100)) {
+	} else if (!p->full && in->backlog && keeps_up) {
 		rise(p);
 	}
-	p->window = window_for(p, best, in->chunk);
+	p->window = window_for(p, piece, best, in->chunk);
 	choose_chunk(p, in, best, packet_ns);
 }
 
@@ -201,6 +212,7 @@ void rnice_pace_step(struct rnice_pace *p, const struct rnice_pace_in *in)
 	p->done += in->done;
 	p->stayed += in->stayed;
 	p->staying += in->staying;
+	p->pieces += in->pieces;
 	ns = in->now - p->at;
 	if (in->resumed)
 		p->draining = LEFTOVER_EPOCHS;

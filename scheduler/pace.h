@@ -36,13 +36,14 @@ struct rnice_pace {
 	uint64_t floored;  /* the known rate does not let it fall further */
 	uint64_t draining; /* so many epochs say nothing yet: of what is in the NIC from before */
 	/* the epoch */
-	uint64_t at, done, stayed, staying;
+	uint64_t at, done, stayed, staying, pieces;
 };
 
 struct rnice_pace_in {
 	uint64_t now, done; /* bytes served since the last step */
 	uint64_t stayed; /* the sum over @staying bytes of how long they were in the NIC, 1024 ns */
 	uint64_t staying;
+	uint64_t pieces; /* ... of so many chunks or uncut messages */
 	uint64_t packet; /* bytes */
 	uint64_t chunk;	 /* rnice_pace_chunk(): bytes */
 	uint64_t rate;	 /* what is known of the port, bytes/s; 0: nothing */

@@ -40,11 +40,10 @@
 #define SKEW_SEEN 16	  /* ... if it was each time somebody looked */
 #define VTIME_SANE (INT64_C(1) << 41) /* bytes; a larger distance is garbage */
 #define DUE_SANE INT64_C(10000000000) /* ns; what is due later than that is garbage */
-#define STAY_MOST 3 /* times the service time of a chunk, beyond the trip; a full window is two */
-/* A stay must be known within this part of a chunk's service time, unless so many in a row are not.
- */
-#define BLURRED 8
-#define BLURRED_RUN 8
+#define STAY_MOST 3   /* times the service time of a chunk, beyond the trip; a full window is two */
+#define BLURRED 8     /* a stay must be known within this part of a chunk's service time ... */
+#define BLURRED_RUN 8 /* ... unless so many in a row are not */
+#define STAY_SANE (UINT64_C(1) << 38)	  /* bytes times 1024 ns; tick.c drops what is more */
 #define PAY_MAX_NS UINT64_C(600000000000) /* no message takes longer */
 #define RETRY_MIN_NS 20000
 #define RETRY_MAX_NS 1000000
@@ -525,21 +524,17 @@ bool rnice_port_take(struct rnice_port *port, uint64_t bytes, uint64_t now)
 }
 
 /*
- * How long a chunk was in the NIC. One that completed while the program did not look (off its CPU,
- * or posting) was there at least until it looked last: more is not known. 0: nothing is.
+ * Is it known well enough when a chunk completed that was found at @now, and not yet at @looked? A
+ * program that was off its CPU, or busy posting, says nothing. One that always looks late has to
+ * be believed.
  */
-static uint64_t stay_of(struct rnice_port *port, uint64_t since, uint64_t looked, uint64_t now,
-			uint64_t little)
+static bool is_sharp(struct rnice_port *port, uint64_t looked, uint64_t now, uint64_t service)
 {
-	if (now - looked <= little) {
+	if (now - looked <= service / BLURRED) {
 		store_relaxed(&port->blurred, 0);
-		return now - since;
+		return true;
 	}
-	if ((int64_t)(looked - since) > 0) {
-		store_relaxed(&port->blurred, 0);
-		return looked - since;
-	}
-	return add_relaxed(&port->blurred, 1) < BLURRED_RUN ? 0 : now - since;
+	return add_relaxed(&port->blurred, 1) >= BLURRED_RUN;
 }
 
 /*
@@ -550,17 +545,20 @@ void rnice_port_stayed(struct rnice_port *port, uint64_t bytes, uint64_t since, 
 		       uint64_t now)
 {
 	uint64_t pace = load_relaxed(&port->dev->pace), trip = load_relaxed(&port->dev->trip);
-	uint64_t own = rnice_muldiv(bytes, 1000000000, pace ? pace : 1);
-	uint64_t service = rnice_muldiv(rnice_port_chunk(port), 1000000000, pace ? pace : 1);
-	uint64_t most = trip && trip < DUE_SANE ? trip + STAY_MOST * own : DUE_SANE, ns;
+	uint64_t chunk = rnice_port_chunk(port), stay = now - since, own, most;
 
-	if (!since || own > DUE_SANE || load_relaxed(&port->lost))
+	if (!since || load_relaxed(&port->lost))
 		return;
-	ns = stay_of(port, since, looked, now, service / BLURRED);
-	if (!ns)
+	own = rnice_muldiv(bytes > chunk ? bytes : chunk, 1000000000, pace ? pace : 1);
+	most = trip && trip < DUE_SANE ? trip + STAY_MOST * own : DUE_SANE;
+	stay = stay < most ? stay : most;
+	if (own > DUE_SANE || stay / 1024 > STAY_SANE / bytes)
 		return;
-	add_relaxed(&port->flow->stayed, (ns < most ? ns : most) / 1024 * bytes);
+	if (!is_sharp(port, looked, now, rnice_muldiv(chunk, 1000000000, pace ? pace : 1)))
+		return;
+	add_relaxed(&port->flow->stayed, stay / 1024 * bytes);
 	add_relaxed(&port->flow->staying, bytes);
+	add_relaxed(&port->flow->pieces, 1);
 }
 
 /* An error or a flush: the rate is not charged for it. */

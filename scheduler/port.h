@@ -84,8 +84,8 @@ unsigned rnice_port_take_some(struct rnice_port *port, uint64_t bytes, unsigned 
 void rnice_port_done(struct rnice_port *port, uint64_t bytes, bool ok, uint64_t now);
 /*
  * If rnice_port_paced(), for each piece that went well: it was posted at @since (0: not known) and
- * found done at @now, by somebody who had looked at @looked last, and not found it. The pace is
- * made of that.
+ * found done at @now, by somebody who had last looked at @looked (0: not known), and not found it.
+ * The pace is made of that.
  */
 void rnice_port_stayed(struct rnice_port *port, uint64_t bytes, uint64_t since, uint64_t looked,
 		       uint64_t now);

@@ -131,6 +131,7 @@ static void note_stay(struct tick *t, unsigned s, const struct shm_flow *flow)
 
 	t->in.stayed += grown(&watch->stayed, load_relaxed(&flow->stayed));
 	t->in.staying += grown(&watch->staying, load_relaxed(&flow->staying));
+	t->in.pieces += grown(&watch->pieces, load_relaxed(&flow->pieces));
 }
 
 static void note_settings(struct tick *t, const struct shm_slot *slot, const struct shm_flow *flow)

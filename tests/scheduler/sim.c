@@ -44,6 +44,9 @@ struct scenario {
 	uint64_t rtt;	    /* port to completion */
 	uint64_t notice;    /* until a program sees a completion: up to twice that */
 	uint64_t stall;	    /* now and then a bulk program is off its CPU for up to that */
+	uint64_t message;   /* bytes of each that cannot be cut; 0: chunks */
+	bool events;	    /* bulk programs look when something completes, and never else */
+	uint64_t slower_at; /* from then on the port has a quarter of the rate; 0: never */
 	uint64_t preempt;   /* RNICE_PREEMPT_US, in ns */
 	uint64_t think;	    /* latency program: from completion to next post */
 	uint64_t arrival;   /* when the latency program starts */
@@ -152,11 +155,12 @@ static int next_qp(void)
 /* When a packet of @len is out that starts now. */
 static uint64_t out_at(uint64_t len)
 {
-	double now = (double)w.now, at, time = (double)len / w.s->rate;
+	double rate = w.s->slower_at && w.now > w.s->slower_at ? w.s->rate / 4 : w.s->rate;
+	double now = (double)w.now, at, time = (double)len / rate;
 
 	if (!w.s->burst)
 		return w.now + 1 + (uint64_t)time;
-	at = w.tat + ((double)len - w.s->burst) / w.s->rate;
+	at = w.tat + ((double)len - w.s->burst) / rate;
 	at = at > now + USEC ? at : now + USEC;
 	w.tat = (w.tat > at ? w.tat : at) + time;
 	return (uint64_t)at;
@@ -193,7 +197,7 @@ static void packet_out(const struct event *e)
 		/* A QP's completions are noticed in order. */
 		if (e->qp != LATENCY_QP && w.now + late < w.noticed[e->qp])
 			late = w.noticed[e->qp] - w.now;
-		else
+		else if (!w.s->events)
 			w.looked[e->qp] = w.now + w.s->rtt;
 		if (e->qp != LATENCY_QP)
 			w.noticed[e->qp] = w.now + late;
@@ -232,7 +236,7 @@ static void post(unsigned qp, uint64_t bytes)
 static void send_bulk(unsigned p)
 {
 	for (;;) {
-		uint64_t bytes = rnice_port_chunk(w.port[p]);
+		uint64_t bytes = w.s->message ? w.s->message : rnice_port_chunk(w.port[p]);
 
 		if (w.qp[p].count == MAX_PENDING - 1)
 			return;
@@ -478,6 +482,13 @@ static const struct scenario scenarios[] = {
 	{ .name = "100 Mbit/s", SLOW, .bulk = 1, .max_added_us = 750, .min_share = 0.88 },
 	{ .name = "100 Mbit/s tbf, rtt 3 ms", SLOW, .burst = 16384, .rtt = 3 * MSEC, .bulk = 1, .max_added_us = 750, .min_share = 0.9 },
 	{ .name = "100 Mbit/s, rtt 3 ms", SLOW, .rtt = 3 * MSEC, .bulk = 1, .max_added_us = 750, .min_share = 0.9 },
+	{ .name = "100 Mbit/s tbf, events", SLOW, .burst = 16384, .events = true, .bulk = 1, .max_avg = 2.5, .min_share = 0.9 },
+	{ .name = "100 Mbit/s, rtt 3 ms, events", SLOW, .rtt = 3 * MSEC, .events = true, .bulk = 1, .max_added_us = 750, .min_share = 0.9 },
+	{ .name = "100 Mbit/s tbf, 512 bytes", SLOW, .burst = 16384, .message = 512, .bulk = 1, .max_added_us = 400, .min_share = 0.9 },
+	{ .name = "100 Mbit/s, 512 bytes", SLOW, .message = 512, .bulk = 1, .max_added_us = 400, .min_share = 0.9 },
+	{ .name = "100 Mbit/s, 64 KiB uncut", SLOW, .message = 65536, .bulk = 1, .max_added_us = 1500, .min_share = 0.8 },
+	{ .name = "100 Mbit/s, then 25", SLOW, .slower_at = 10 * SEC, .bulk = 1, .max_added_us = 1500, .min_share = 0.35 },
+	{ .name = "100 Mbit/s tbf, then 25", SLOW, .burst = 16384, .slower_at = 10 * SEC, .bulk = 1, .max_added_us = 1500, .min_share = 0.35 },
 	{ .name = "1 MB/s, mtu 1024", SLOW, .rate = 0.001, .mtu = 1024, .end = 60 * SEC, .bulk = 1, .max_added_us = 1200, .min_share = 0.6 },
 	{ .name = "10 Gb/s fifo", FAST, .rate = 10 * GBIT, .fifo = true, .end = 3 * SEC, .bulk = 1, .max_avg = 2.5, .min_share = 0.9 },
 	{ .name = "100 Gb/s fifo", FAST, .fifo = true, .bulk = 1, .max_avg = 2.5, .max_added_us = 10, .min_share = 0.9 },

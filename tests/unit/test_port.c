@@ -434,14 +434,10 @@ Test(stay, is_from_post_to_completion_if_somebody_looked_just_before)
 	cr_expect_float_eq(stay_of(paced_port(), 198, 200), 200, 2);
 }
 
-Test(stay, ends_at_the_last_look_if_nobody_looked_for_a_while)
-{
-	cr_expect_float_eq(stay_of(paced_port(), 300, 1000), 300, 2);
-}
-
-Test(stay, is_not_known_if_nobody_looked_since_the_post)
+Test(stay, is_not_known_if_nobody_looked_for_a_while)
 {
 	cr_expect_float_eq(stay_of(paced_port(), -10, 1000), -1, 0);
+	cr_expect_float_eq(stay_of(paced_port(), 300, 1000), -1, 0);
 }
 
 Test(stay, of_a_program_that_always_looks_late_is_until_it_looks)
@@ -463,6 +459,27 @@ Test(stay, of_one_chunk_counts_as_three_service_times_beyond_the_trip_at_most)
 	cr_expect_float_eq(stay_of(port, 99999, 100000), 100 + 3 * 409.6, 3);
 	store_relaxed(&port->dev->trip, 5000 * USEC);
 	cr_expect_float_eq(stay_of(port, 5199, 5200), 5200, 3);
+}
+
+/* Otherwise no queue of small messages would ever be seen. */
+Test(stay, of_a_small_message_counts_as_far_as_that_of_a_chunk)
+{
+	struct rnice_port *port = paced_port();
+
+	rnice_port_stayed(port, 512, T0, T0 + 999 * USEC, T0 + 1000 * USEC);
+	cr_expect_eq(load_relaxed(&port->flow->staying), 512);
+	cr_expect_eq(load_relaxed(&port->flow->pieces), 1);
+	cr_expect_float_eq((double)load_relaxed(&port->flow->stayed) * 1.024 / 512, 1000, 2);
+}
+
+/* What does not fit is no stay of nothing. */
+Test(stay, of_too_many_bytes_for_too_long_is_not_noted)
+{
+	struct rnice_port *port = paced_port();
+
+	store_relaxed(&port->dev->trip, 0);
+	rnice_port_stayed(port, 64 << 20, T0, T0 + 6 * SEC, T0 + 6 * SEC);
+	cr_expect_eq(load_relaxed(&port->flow->staying), 0);
 }
 
 /* ---- counters ---- */

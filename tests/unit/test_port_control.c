@@ -64,6 +64,7 @@ static double run(struct model *m, uint64_t ns)
 		left = part - (double)m->in.done;
 		sum += (double)m->in.done;
 		m->in.staying = m->in.done;
+		m->in.pieces = m->in.done / m->rules.chunk + 1;
 		m->in.stayed = (uint64_t)(stay(m) / 1024 * (double)m->in.done);
 		m->in.inflight = m->in.backlog ? m->rules.window : 0;
 		if (m->given && (!m->rules.paced || (double)m->c.pace >= m->rate))
