@@ -152,7 +152,7 @@ struct cq {
 	struct cq_ex *ex;     /* made by ibv_create_cq_ex() or a vendor's creator */
 	uint32_t head, tail, mask;
 	uint32_t reserved; /* ring entries promised to flushes of attached QPs */
-	uint64_t looked;   /* when it was found empty last, on a paced port; ns */
+	uint64_t looked;   /* before the last poll that left nothing in it, on a paced port; ns */
 	struct ctx *ctx;
 	struct cq *next;	   /* all managed CQs, under registry */
 	struct cq *ctx_next;	   /* in ctx->cqs, under registry */
